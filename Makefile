@@ -75,7 +75,7 @@ format: .venv/installed
 
 # torch for the CPU is the one package by version alone: each index has a build of its own.
 # PyPI's torchvision cannot be imported beside it, by vLLM or anything else, without the finder of the last lines.
-TORCHVISION_FINDER := engine/reelabel_engine/cpu_site/sitecustomize.py
+TORCHVISION_FINDER := engine/reelabel_engine/torchvision_shim/sitecustomize.py
 .venv-engine/installed: requirements/engine-cpu.txt requirements/torch-cpu.txt engine/pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
 	$(PYTHON) -m venv .venv-engine
 	$(ENGINE)/python -m pip install --quiet --upgrade pip

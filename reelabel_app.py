@@ -29,7 +29,7 @@ from infra.program import option_words
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Run", "backfill", "classify", "describe", "results"]
 
@@ -84,8 +84,8 @@ def classify(
         ConfigurationError: A setting, an option or the manifest is wrong; nothing was answered.
         RunFailedError: The run stopped; the same call continues it.
     """
-    asked = {"prompt": prompt, "choices": None if choices is None else json.dumps([*choices], ensure_ascii=False)}
-    return _run("classify", _manifest(source, dataset), {"dataset": dataset} | asked | options, settings)
+    question = {"prompt": prompt, "choices": None if choices is None else json.dumps([*choices], ensure_ascii=False)}
+    return _run("classify", _manifest(source, dataset), {"dataset": dataset} | question | options, settings)
 
 
 def describe(
@@ -113,7 +113,7 @@ def backfill(ids: Iterable[str] = (), *, settings: Mapping[str, object] | None =
     with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
         if named:
             ids_file = Path(folder) / "ids.txt"
-            ids_file.write_text("".join(f"{each}\n" for each in named))
+            ids_file.write_text("".join(f"{each}\n" for each in named), encoding="utf-8")
             options["ids_file"] = str(ids_file)
         return _run("backfill", None, options, settings)
 
@@ -179,14 +179,24 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
     """
     with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
         id_file = Path(folder) / "id"
-        words = [*option_words({**options, "id_file": str(id_file)})]
+        words = [*_words(options), "--id-file", str(id_file)]
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value if isinstance(value, str) else json.dumps(value)}"]
-        code, said = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
+        code, printed = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
         run_id = id_file.read_text().strip() if id_file.exists() else None
-    if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(said)):
-        raise _error(code, said)
+    if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(printed)):
+        raise _error(code, printed)
     return Run(id=run_id, ok=code == 0)
+
+
+def _words(options: Mapping[str, object]) -> Iterator[str]:
+    """Write options as on a command line; those that a setting may turn on can be turned off by False."""
+    yield from option_words(options)
+    if turned_off := [name for name, value in options.items() if value is False]:
+        from infra.settings import SamplingOptions  # noqa: PLC0415 - slow to import
+
+        sampling = SamplingOptions(**dict.fromkeys(SamplingOptions.model_fields.keys() & turned_off, False))
+        yield from option_words({"sampling": sampling})
 
 
 def _follow(command: Sequence[str]) -> tuple[int, str]:
@@ -242,11 +252,11 @@ def _copying(lines: Any, target: Any, kept: list[str]) -> threading.Thread:  # n
     return thread
 
 
-def _error(code: int, said: str) -> Exception:
+def _error(code: int, printed: str) -> Exception:
     """Return the error that a command has printed."""
-    if found := _ERROR.match(said):
+    if found := _ERROR.match(printed):
         message = found[1]
     else:
-        message = _FRAME.sub(" ", said.rpartition("--help' for help.")[2]).replace(" Error ", " ", 1)
+        message = _FRAME.sub(" ", printed.rpartition("--help' for help.")[2]).replace(" Error ", " ", 1)
     kind = ConfigurationError if code == _WRONG_USE else RunFailedError
     return kind(" ".join(message.split()) or f"The command ended with exit code {code}.")

@@ -14,11 +14,12 @@ from benchmarks.harness import repeating
 from reelabel_engine.devices import visible_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _REBIND_S = 2.0  # each check costs time on the host's core
 _SAMPLE_S = 0.1
 _IDLE = slice(3, 5)  # idle and iowait
+_TIMES = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,12 @@ def descendants(pid: int) -> list[int]:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 found += map(int, (thread / "children").read_text().split())
     return [*found, *(below for child in found for below in descendants(child))]
+
+
+def used_cpu_s(pids: Iterable[int]) -> float:
+    """Return the processor seconds that processes have used so far, in user mode and in the kernel."""
+    stats = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
+    return sum(int(ticks) for stat in stats for ticks in stat[_TIMES]) / os.sysconf("SC_CLK_TCK")
 
 
 class Utilization(Protocol):

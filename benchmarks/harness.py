@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -156,6 +156,11 @@ def progress(text: str = "") -> Iterator[Callable[[str], None]]:
         yield update
 
 
+def about(name: str, show: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what shows a text as `show` does, with a name before it."""
+    return lambda text: show(f"{name}: {text}")
+
+
 def time_ms(call: Callable[[], object]) -> float:
     """Return the milliseconds that a call takes."""
     started = time.perf_counter()
@@ -207,6 +212,14 @@ def status_bytes(name: str, pid: int | str = "self") -> int:
     """Return a size of /proc/PID/status, such as VmHWM, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return the physical memory of a process, with its share of what it shares with others; 0 if it has ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    return 0
 
 
 @contextmanager

@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import typer
-
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
@@ -214,17 +212,11 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def engine_config(name: str, folder: Path, **options: Any) -> tuple[EngineConfig, int]:  # noqa: ANN401 - its fields
-    """Return how `tiny` or `100m`, with weights made up, is loaded, and the side of its square frames in pixels.
-
-    Raises:
-        typer.BadParameter: The name is none of the two.
-    """
+    """Return how `tiny` or `100m`, with weights made up, is loaded, and the side of its square frames in pixels."""
     if name == "tiny":
         return EngineConfig(model=str(TINY_MODEL), **options), SIDE_PX
-    if name == "100m":
-        model = str(write_architecture(MEDIUM, folder).resolve())
-        return EngineConfig(model=model, load_format="dummy", **options), MEDIUM_SIDE_PX
-    raise typer.BadParameter(f"Unknown model {name!r}; choose tiny or 100m.", param_hint="--model")
+    model = str(write_architecture(MEDIUM, folder).resolve())
+    return EngineConfig(model=model, load_format="dummy", **options), MEDIUM_SIDE_PX
 
 
 def model_folder(name: str, folder: Path) -> Path:
@@ -232,14 +224,9 @@ def model_folder(name: str, folder: Path) -> Path:
 
     vLLM's made-up weights are so small that all choices are equally probable to the last bits, so that labels of two
     pipelines could not be compared. These are as large as those of a trained model.
-
-    Raises:
-        typer.BadParameter: The name is none of the two.
     """
     if name == "tiny":
         return TINY_MODEL
-    if name != "100m":
-        raise typer.BadParameter(f"Unknown model {name!r}; choose tiny or 100m.", param_hint="--model")
     model = folder / "with-weights" / MEDIUM.name
     weights = model / _WEIGHTS
     if not (weights.exists() and weights.stat().st_size > _LEAST_BYTES):

@@ -14,12 +14,12 @@ from flows.run.pipeline import cancel_on_exit, extract_ahead, local_extraction
 from flows.run.ray_cluster import ray_cluster, remote_extractor
 from flows.run.run_flow import MAX_TASKS, IdleTimeout, PlanId
 from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
-from flows.shard.retry import retry_faults, retry_outage
+from flows.shard.retry import retry_outage
 from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_telemetry
 from reelabel.cores import usable_cores
-from reelabel.errors import JobError, TransientError
+from reelabel.errors import JobError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
@@ -135,7 +135,7 @@ def _on_ray(
 
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
     write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
-    retry_faults(write, {TransientError: partial(source.objects.check_reachable, [leased.plan.plan_uri])})
+    source.retry_with_files(leased.plan, write)
     retry_outage(finish_alone, source.database, leased.lease, state="extracted")
     source.keeper.forget(leased.lease)
     failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())

@@ -13,22 +13,17 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.flow_run import name_of_worker
-from flows.run.pipeline import (
-    ShardInExtraction,
-    cancel_on_exit,
-    infer_shards,
-    make_inference_context,
-)
+from flows.run.pipeline import ShardInExtraction, cancel_on_exit, infer_shards, make_inference_context
 from flows.run.run_flow import MAX_TASKS, IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
 from flows.shard.extract import FrameStream
 from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
-from flows.shard.retry import retry_faults, retry_outage
+from flows.shard.retry import retry_outage
 from infra.errors import PlanLostError
 from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_telemetry
-from reelabel.errors import ConfigurationError, TransientError
+from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -185,26 +180,17 @@ def _read_ahead(
         extracted = _read_handed_over(source, leased, spec_of(leased.plan)) if leased else None
         if leased and extracted:
             yield ShardInExtraction(
-                leased=leased, wait=partial(_itself, extracted), stream=FrameStream.whole(extracted)
+                leased=leased, wait=partial(lambda each: each, extracted), stream=FrameStream.whole(extracted)
             )
         elif leased is None:
             yield None
 
 
-def _itself(extracted: ExtractedShard) -> ExtractedShard:
-    return extracted
-
-
 def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) -> ExtractedShard | None:
-    place = (source.objects, leased.plan.plan_uri, leased.shard)
-    read = partial(read_extracted, *place, sampling=spec.sampling, seal=source.seal)
+    objects, uri = source.objects, leased.plan.plan_uri
+    read = partial(read_extracted, objects, uri, leased.shard, sampling=spec.sampling, seal=source.seal)
     try:
-        return source.run_or_release(
-            leased,
-            partial(
-                retry_faults, read, {TransientError: partial(source.objects.check_reachable, [leased.plan.plan_uri])}
-            ),
-        )
+        return source.run_or_release(leased, partial(source.retry_with_files, leased.plan, read))
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
         back = partial(finish_alone, source.database, leased.lease, state="planned")

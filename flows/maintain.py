@@ -10,7 +10,7 @@ from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
-from flows.run.flow_run import name_of_current
+from flows.run.flow_run import delete_flow_run, name_of_current
 from flows.run.names import TAG
 from flows.run.request import FlowRequest
 from flows.run.result import completed_state
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _FLOW_RUNS_KEPT = timedelta(days=90)
-# Plans that have ended, or that no worker works on, and lists of ids that backfills have written.
+# Plans that have ended or that no worker processes, and the lists of ids that backfills have written.
 _PLANS_KEPT = timedelta(days=7)
 
 
@@ -69,14 +69,12 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
         found += len(page)
         if not dry_run:
             for flow_run in page:
-                client.delete_flow_run(flow_run.id)
+                delete_flow_run(client, flow_run)
         if len(page) < _PAGE:
             return found
 
 
 class MaintainRequest(FlowRequest):
-    """What `maintain` is asked for."""
-
     dry_run: bool = False
     """Report what would be removed, and remove nothing."""
 

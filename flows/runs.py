@@ -6,7 +6,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flows.run.descriptions import prepare_descriptions, resolve_descriptions
+from flows.run.descriptions import prepare_descriptions
 from flows.run.execute import execute_run, execute_scheduled
 from flows.run.flow_run import name_of_current, scheduled_run_name
 from flows.run.forecast import forecast
@@ -73,7 +73,7 @@ def _of_earlier_run(
     earlier = selector.earlier
     request = request.model_copy(update={"dataset": earlier.dataset if earlier.spec else request.dataset})
     if isinstance(earlier.spec, DescribeSpec):
-        describe = resolve_descriptions if dry_run else prepare_descriptions
-        return request, earlier.restored(settings), partial(describe, base=earlier.spec), selector
-    prepare = partial(prepare_questions, base=earlier.spec, is_here=is_here)
-    return request, earlier.restored(settings), prepare, selector
+        describing = partial(prepare_descriptions, base=earlier.spec, dry_run=dry_run)
+        return request, earlier.restored(settings), describing, selector
+    asking = partial(prepare_questions, base=earlier.spec, is_here=is_here)
+    return request, earlier.restored(settings), asking, selector

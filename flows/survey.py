@@ -1,4 +1,4 @@
-"""The flow `survey`: what the videos of a manifest are, before a run."""
+"""The flow `survey`: profile the videos of a manifest before a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SurveyForm(SurveyRequest):
-    """What the flow is asked for: unlike the command, it shows no progress, so it surveys a sample by default."""
+    """Parameters of the flow, which surveys a sample by default: unlike the command, it shows no progress."""
 
     sample: int | None = Field(2000, ge=2)
     """Number of random clips to survey; if empty, all."""

@@ -18,7 +18,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed
 
-from flows.run.flow_run import ARRIVED, ERROR_SUFFIX
+from flows.run.flow_run import ARRIVED, ERROR_SUFFIX, delete_flow_run
 from flows.run.names import on_demand
 from flows.run.request import Dataset, FlowRequest, Manifest
 from flows.run.result import completed_state
@@ -62,16 +62,9 @@ def delete_idle_runs(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any])
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=idle_runs, deployment_filter=this, limit=_IDLE_RUNS):
             if run.auto_scheduled and run.id != flow_run.id:
-                _remove(client, run)
+                delete_flow_run(client, run)
         if state.name == IDLE:
-            _remove(client, flow_run)
-
-
-def _remove(client: SyncPrefectClient, flow_run: FlowRun) -> None:
-    try:
-        client.delete_flow_run(flow_run.id)
-    except ObjectNotFound:  # another one was faster
-        return
+            delete_flow_run(client, flow_run)
 
 
 def watch_run_name() -> str:

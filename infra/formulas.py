@@ -1,4 +1,4 @@
-"""Texts of CSV files that spreadsheets must not take for formulas."""
+"""CSV texts that a spreadsheet would run as formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs: records that are safe to print, what they are about, and one JSON object per line if `log.format` is json."""
+"""Logs: printable records with the fields of their context, one JSON object per line if `log.format` is json."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _known_to_all: dict[str, object] = {}
 
 
 def log_fields() -> dict[str, object]:
-    """Return what is known where a line is logged, by the name of its field."""
+    """Return the fields that log lines have here."""
     return {**_known_to_all, **_known.get()}
 
 
@@ -152,7 +152,7 @@ class JsonLines(logging.Formatter):
 
 
 def json_line(message: str, *, level: str = "INFO", logger: str = "reelabel") -> str:
-    """Return a line of a program that does not log as a line of the log."""
+    """Return a message that was not logged as a line of the log."""
     line = _line(level, logger, escape_controls(message), datetime.now(UTC).timestamp())
     return json.dumps(line, default=str, ensure_ascii=False)
 
@@ -226,7 +226,7 @@ def _line(level: str, logger: str, message: str, at_s: float) -> dict[str, objec
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """Return what a record says of its work itself, else what the record's context says."""
+    """Return the fields that a record has itself, or else those of its context."""
     own = {field: _value(record, name) for field, name in _FIELDS.items()}
     known = getattr(record, "known", {}) | _without_none(own)
     flow = getattr(record, "flow_name", None)

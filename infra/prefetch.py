@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
     """Yield items in order, producing the next one in a background thread.
 
-    Who does not take all items closes the generator, which waits for the one in the background.
+    A caller that does not take all items closes the generator, which waits for the one in the background.
     """
     remaining = ([item] for item in items)
     produce = in_context(next)

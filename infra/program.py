@@ -1,4 +1,4 @@
-"""How this program is started again, by someone who reads a message of it."""
+"""Command lines of this program, as it was started, for its messages."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _raise_once(number: int, _frame: object) -> None:
 
 
 def _hang_up(_number: int, _frame: object) -> None:
-    """End as by SIGTERM; what is printed from now on goes nowhere, as to write to a closed terminal fails."""
+    """End as by SIGTERM; output is discarded, because writing to a closed terminal fails."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         with suppress(OSError):  # it may be closed

@@ -1,4 +1,4 @@
-"""How long texts may be, wherever they come from: manifests, requests, live sessions, settings and parameters of flows.
+"""Limits on texts from manifests, requests, live sessions, settings and parameters of flows.
 
 A tokenizer needs a second for 100,000 characters, in which nothing else is prepared.
 """

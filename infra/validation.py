@@ -1,4 +1,4 @@
-"""What is wrong with a value, in plain words instead of pydantic's."""
+"""Faults of values in plain words instead of pydantic's."""
 
 from __future__ import annotations
 

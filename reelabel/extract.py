@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -193,7 +193,10 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
         request = replace(request, sampling=resolve_auto(request.sampling, is_good=is_good))
     got, is_empty, missing = _take(decoder, request, progress)
     if got.method != "index" and not decoder.ranges:  # report the same keyframe times for every sampler
-        got = _with_listing(got, listed or _try_list_keyframes(decoder))
+        with suppress(FallbackRequired):
+            listed = listed or decoder.list_keyframes()
+        if listed and listed.is_listed:  # else a linear decode has counted them itself
+            got = got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
     with as_video_errors():
         got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
         got = _check_truncation(got, missing)
@@ -214,13 +217,6 @@ def _list_keyframes(decoder: Decoder, progress: Progress) -> VideoIndex:
         if progress.in_pieces and not progress.is_linear:
             progress.ways, progress.notes = ("decode",), {str(error): None}
     return decoder.list_frames("decode", "frames")
-
-
-def _try_list_keyframes(decoder: Decoder) -> VideoIndex | None:
-    try:
-        return decoder.list_keyframes()
-    except FallbackRequired:
-        return None
 
 
 def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
@@ -283,7 +279,7 @@ def _choose(decoder: Decoder, request: Request, way: Way, index: VideoIndex) -> 
             return _map_to_decoded(request.choose(announced), announced, index, recovers=recovers)
     chosen = request.choose(index)
     if way in {"container", "packets"} and index.lists == "frames":
-        first = index.keyframe_places[:1]
+        first = index.keyframe_indices[:1]
         if not first.size or chosen.unique[0] < first[0]:  # an edit list hides the keyframe they depend on
             raise FallbackRequired("frames precede the first presented keyframe")
     return chosen, ""
@@ -298,7 +294,7 @@ def _widened(segment: Segment, index: VideoIndex) -> Segment:
 
 
 def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> Frames:
-    picks = np.searchsorted(chosen.unique, chosen.places)
+    picks = np.searchsorted(chosen.unique, chosen.indices)
     selection = Selection(
         pts=decoded.pts,
         time_s=decoded.time_s,
@@ -329,7 +325,7 @@ def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Deco
 def _map_to_decoded(
     chosen: Chosen, announced: VideoIndex, decoded: VideoIndex, *, recovers: bool
 ) -> tuple[Chosen, str]:
-    """Map places among the announced frames to places among the decoded ones.
+    """Map indices among the announced frames to indices among the decoded ones.
 
     Returns the mapped choice, and a note on the frames that are missing from it; empty if there are none.
     """
@@ -340,7 +336,7 @@ def _map_to_decoded(
     is_found = ends[found] < limits
     if not is_found.any():
         raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    rows = np.searchsorted(unique, chosen.places)
+    rows = np.searchsorted(unique, chosen.indices)
     rows, is_shown = rows[is_found[rows]], is_found[rows]
     instants_s = None if chosen.instants_s is None else chosen.instants_s[is_shown]
     is_replaced = is_found & (ends[found] != targets)
@@ -350,19 +346,13 @@ def _map_to_decoded(
         _note("replaced by the next good one", replaced),
         _note("left out", [str(each) for each in unique[~is_found]]),
     ]
-    return replace(chosen, places=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
+    return replace(chosen, indices=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
 
 
 def _note(fate: str, frames: list[str]) -> str:
     rest = len(frames) - _NAMED
     named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
     return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
-
-
-def _with_listing(got: Frames, listed: VideoIndex | None) -> Frames:
-    if listed is None or not listed.is_listed:  # a linear decode has counted them itself
-        return got
-    return got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
 
 
 def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:

@@ -44,12 +44,6 @@ class Crop(NamedTuple):
         """Return whether there are margins, and they leave something of a picture."""
         return any(self) and self.left + self.right < width_px and self.top + self.bottom < height_px
 
-    def size_left(self, width_px: int, height_px: int) -> tuple[int, int]:
-        """Return the width and the height of what is shown of a picture."""
-        if not self.fits(width_px, height_px):
-            return width_px, height_px
-        return width_px - self.left - self.right, height_px - self.top - self.bottom
-
 
 NOT_CROPPED = Crop()
 
@@ -92,7 +86,8 @@ class VideoInfo:
     @property
     def shown_size(self) -> tuple[int, int]:
         """Width and height without the margins."""
-        return self.crop.size_left(self.width_px, self.height_px)
+        crop = self.crop if self.crop.fits(self.width_px, self.height_px) else NOT_CROPPED
+        return self.width_px - crop.left - crop.right, self.height_px - crop.top - crop.bottom
 
 
 def _no_rows() -> Int64s:
@@ -176,8 +171,8 @@ class VideoIndex:
         return self.keyframe_s is not None
 
     @property
-    def keyframe_places(self) -> Int64s:
-        """Places of keyframes in `order`, ascending."""
+    def keyframe_indices(self) -> Int64s:
+        """Indices of keyframes in `order`, ascending."""
         return np.flatnonzero(self.is_keyframe[self.order])
 
     @property

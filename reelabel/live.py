@@ -8,8 +8,8 @@
 ...         if event["type"] == "response.done":
 ...             print(event["text"])
 
-Events are those of docs/live.md, as dictionaries. They are received while they are iterated over, so iterate from the
-beginning: in a task of its own, if frames are sent meanwhile.
+Events are those of docs/live.md, as dictionaries. They are received only during iteration: iterate from the beginning,
+in a task of its own if frames are sent meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PATH = "/v1/video/chat/stream"
 _OPEN_S = 10.0
 _RETRY_S = 0.5
 _MAX_EVENT_BYTES = 2**24
-# What a server answers that has no such WebSocket.
+# Answers of servers without this WebSocket.
 _NO_ROUTE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 
 
@@ -50,7 +50,7 @@ class LiveClient:
     """
 
     def __init__(self, url: str, *, token: str | None = None, **config: Any) -> None:  # noqa: ANN401 - JSON
-        """Prepare; nothing is sent yet.
+        """Check the address; nothing is sent yet.
 
         Args:
             url: Address of `reelabel serve`, `http://` or `https://`.
@@ -58,7 +58,7 @@ class LiveClient:
             config: Fields of `session.config`.
 
         Raises:
-            ConfigurationError: The address is none.
+            ConfigurationError: The address is invalid.
         """
         self.session: dict[str, Any] = {}
         self.resumed = 0
@@ -69,19 +69,20 @@ class LiveClient:
         self._seq = self._queries = 0
         self._open: dict[str, dict[str, Any]] = {}  # questions by their ids until they are answered
         self._is_finishing = self._is_connected = False
-        self._sending = asyncio.Lock()  # nothing comes between data and its announcement
+        self._sending = asyncio.Lock()  # data directly follows its announcement
 
     async def __aenter__(self) -> Self:
         """Begin the session.
 
         Raises:
-            ConfigurationError: The server is not there, or refuses the session.
+            ConfigurationError: The server cannot be reached, or refuses the session.
         """
         self._socket = await self._connect({"type": "session.config", **self._config})
         try:
             async with asyncio.timeout(_OPEN_S):
                 event = await self._next()
-        except Exception:  # noqa: BLE001 - what answers otherwise is another server
+        except Exception:  # noqa: BLE001 - another server may answer anything
+            await self.close()
             raise ConfigurationError(f"{self._url} does not serve live sessions.") from None
         if event["type"] != "session.created":
             await self.close()
@@ -94,7 +95,7 @@ class LiveClient:
         await self.close()
 
     async def send_frame(self, picture: bytes, *, time_s: float | None = None, frame_id: str | None = None) -> bool:
-        """Send an encoded picture; return whether it was sent: none is while the connection is lost."""
+        """Send an encoded picture; return whether it was sent, which it is not while the connection is lost."""
         return await self._send({"type": "video.frame", "time_s": time_s, "frame_id": frame_id}, picture)
 
     async def send_audio(self, samples: bytes, *, time_s: float | None = None) -> bool:
@@ -106,11 +107,11 @@ class LiveClient:
 
         Args:
             text: The question.
-            query_id: Its id, which no other question has; by default, one is made up.
-            fields: Others of `video.query`, such as `choices` or `every_s`.
+            query_id: A unique id; the default is generated.
+            fields: Other fields of `video.query`, such as `choices` or `every_s`.
 
         Returns:
-            Its id, which the events about it have as well.
+            The id, which the events about the question have as well.
         """
         query_id = query_id or f"query-{self._queries}"
         self._queries += 1
@@ -124,17 +125,17 @@ class LiveClient:
         return await self._send({"type": "response.cancel", "query_id": query_id})
 
     async def finish(self) -> None:
-        """Have the session end once all questions are answered: iteration then ends."""
+        """End the session, and iteration, once all questions are answered."""
         self._is_finishing = True
         await self._send({"type": "video.done"})
 
     async def close(self) -> None:
-        """Leave now."""
+        """Close the connection."""
         if self._socket:
             await self._socket.close()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield events until the session has ended, or is lost; speech that is sent as bytes is in `data`."""
+        """Yield events until the session has ended or is lost; `data` of an event is speech that is sent as bytes."""
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - an optional dependency
 
         while True:
@@ -191,7 +192,7 @@ class LiveClient:
         return True
 
     async def _resume(self) -> bool:
-        """Connect again, and send what may not have arrived; return False when the time for it is over."""
+        """Connect again, and send again what may not have arrived; return False if the session is lost."""
         self._is_connected = False
         deadline_s = time.monotonic() + self.session["resume_s"]
         known = {name: self.session[name] for name in ("session_id", "resume_token")}
@@ -229,7 +230,9 @@ class LiveClient:
             )
             await socket.send(json.dumps(first))
         except InvalidStatus as error:
-            raise ConfigurationError(f"{self._url} refuses the connection: {_reason(error)}") from None
+            is_busy = error.response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR  # such as a proxy's 502
+            refusal = _NotThereError if is_busy else ConfigurationError
+            raise refusal(f"{self._url} refuses the connection: {_reason(error)}") from None
         except (OSError, WebSocketException, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise _NotThereError(

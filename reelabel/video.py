@@ -110,7 +110,7 @@ def open(  # noqa: A001 - how a video is read
         StoreUnavailableError: Its store does not respond.
     """
     opened = open_source(source, store=store, limits=limits)
-    return Video(opened, pool or _Here(threads), limits=limits, as_stored=as_stored)
+    return Video(opened, pool or _InProcess(threads), limits=limits, as_stored=as_stored)
 
 
 def extract_frames(
@@ -143,7 +143,7 @@ class Video:
 
     def __init__(self, source: OpenedSource, decoders: Decoders, *, limits: Limits, as_stored: bool) -> None:
         self._source, self._decoders = source, decoders
-        self._linear: _PiecesHere | None = None  # in this process, what was once decoded linearly stays open
+        self._linear: _InProcessPieces | None = None  # in this process, what was once decoded linearly stays open
         self._lock = threading.Lock()
         self._limits, self._as_stored = limits, as_stored
         self._known: dict[bool, tuple[CachedRange, ...]] = {
@@ -367,7 +367,7 @@ class Video:
         return got
 
     def _extract(self, file: VideoFile, request: Request) -> Frames:
-        if not isinstance(self._decoders, _Here):
+        if not isinstance(self._decoders, _InProcess):
             return self._decoders.use(file, self._limits, partial(extract, request=request, progress=Progress()))
         if self._linear is None:
             pieces = self._decoders.in_pieces()
@@ -382,7 +382,7 @@ class Video:
     def _keep(self, pieces: Pieces) -> None:
         """Keep what decodes linearly in this process, unless another thread has kept one."""
         with self._lock:
-            if isinstance(pieces, _PiecesHere) and pieces.progress.is_linear and self._linear is None:
+            if isinstance(pieces, _InProcessPieces) and pieces.progress.is_linear and self._linear is None:
                 self._linear = pieces
             else:
                 pieces.close()
@@ -421,7 +421,7 @@ class Video:
             raise unreadable(error) from error
 
 
-class _Here:
+class _InProcess:
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
@@ -436,14 +436,14 @@ class _Here:
         with closing(open_decoder(video, limits, threads=self._threads, known=known)) as decoder:
             return work(decoder)
 
-    def in_pieces(self, *, length_s: float = 0.0) -> _PiecesHere:  # noqa: ARG002 - here, nothing ends it
-        return _PiecesHere(self._threads)
+    def in_pieces(self, *, length_s: float = 0.0) -> _InProcessPieces:  # noqa: ARG002 - here, nothing ends it
+        return _InProcessPieces(self._threads)
 
     def occupy(self) -> ExitStack:
         return ExitStack()
 
 
-class _PiecesHere:
+class _InProcessPieces:
     """Decodes pieces of one video in this process, with one decoder."""
 
     def __init__(self, threads: int) -> None:

@@ -1,8 +1,9 @@
-"""Migration of a database to this version's schema or an earlier one."""
+"""Migrates a database to this version's schema or an earlier one."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FOLDER = Path(__file__).parent / "migrations"
-# Key of the advisory lock that serializes concurrent upgrades; any constant of our own.
+# Key of the advisory lock that serializes concurrent upgrades; an arbitrary constant.
 _LOCK = 0x7265656C
 
 VERSION_TABLE = "reelabel_version"
@@ -35,27 +36,24 @@ _AS_OWNER = sqlalchemy.text(
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Upgrade a database to a later revision; safe to call repeatedly and from many processes at once."""
+    """Upgrade a database to a later revision; safe to call repeatedly and concurrently."""
     with _connected(url) as connection:
         command.upgrade(_config(connection), revision)
 
 
 def downgrade(url: str, revision: str = "base") -> None:
-    """Downgrade a database to an earlier revision."""
     with _connected(url) as connection:
         command.downgrade(_config(connection), revision)
 
 
 def head() -> str:
-    """Return the revision that this version of Reelabel needs."""
-    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    revision = _scripts().get_current_head()
     assert revision is not None
     return revision
 
 
 def revisions() -> frozenset[str]:
-    """Return every revision known to this version of Reelabel."""
-    return frozenset(script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions())
+    return frozenset(script.revision for script in _scripts().walk_revisions())
 
 
 def current(connection: sqlalchemy.Connection) -> str | None:
@@ -65,18 +63,16 @@ def current(connection: sqlalchemy.Connection) -> str | None:
 
 
 def version_schema(connection: sqlalchemy.Connection) -> str | None:
-    """Return the schema of the table that holds a database's revision, to which a search path may not lead."""
+    """Return the schema of the table that holds a database's revision, which may not be in the search path."""
     schema: str | None = connection.scalar(_VERSION_SCHEMA, {"name": VERSION_TABLE})
     return schema
 
 
 def read_file(name: str) -> str:
-    """Return the text of a migration's SQL file."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def execute_file(name: str) -> None:
-    """Execute a migration's SQL file."""
     op.execute(read_file(name))
 
 
@@ -90,6 +86,12 @@ def _connected(url: str) -> Iterator[sqlalchemy.Connection]:
             yield connection
     finally:
         engine.dispose()
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    """Return the migrations, which are compiled when they are read."""
+    return ScriptDirectory.from_config(_config(None))
 
 
 def _config(connection: sqlalchemy.Connection | None) -> Config:

@@ -28,6 +28,9 @@ def write_clip(path, **wanted):
     return path
 
 
+# A clip with enough bytes that ranges of it are worth reading.
+LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2", "preset": "ultrafast"}
+
 # As fast as they become without another structure: presets of H.264 and HEVC would change the reference frames.
 _FAST = {
     "libsvtav1": {"preset": "12"},

@@ -100,12 +100,12 @@ def _is_healthy(server, url, log_path):
     return False
 
 
-def _ask(method, url, **request):
-    """Ask the server, again if it resets the connection, as a busy one does now and then: no client is to see that."""
+def _forward(client, method, url, **request):
+    """Forward a request, again if the server resets the connection, as a busy one does now and then."""
     for _ in range(_MAX_ATTEMPTS - 1):
         with suppress(httpx.ReadError):
-            return httpx.request(method, url, timeout=60, **request)
-    return httpx.request(method, url, timeout=60, **request)
+            return client.request(method, url, **request)
+    return client.request(method, url, **request)
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def gate(url, answer=lambda _path, _body: None, *, headers=None):
                     content = json.dumps({"error": {"message": content, "code": status}}).encode()
             else:
                 key = {"Authorization": self.headers["Authorization"]}
-                passed = _ask(method, f"{root}{self.path}", json=body, headers=key)
-                status, content = passed.status_code, passed.content
+                reply = _forward(client, method, f"{root}{self.path}", json=body, headers=key)
+                status, content = reply.status_code, reply.content
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content) + (content is CUT)))
@@ -150,5 +150,7 @@ def gate(url, answer=lambda _path, _body: None, *, headers=None):
                 self.wfile.write(content)
 
     root = url.removesuffix("/v1")
-    with serve(Passing) as server:
+    # A client for each request would make a TLS context each time, which takes 20 ms.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(timeout=60, limits=limits) as client, serve(Passing) as server:
         yield f"{server.url}/v1"

@@ -11,11 +11,10 @@ import pickle
 import sys
 import time
 from itertools import count
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarks.cores import bind, descendants
+from benchmarks.cores import bind, descendants, used_cpu_s
 from benchmarks.engine.noise import QUESTION, noise_video
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     NamedPrompt = tuple[str, dict[str, Any]]  # a request's id, and vLLM's input
 
 WITH, CHOICES_ONLY, TOKEN_ONLY = "with choice_mass", "choices only", "token only, no probabilities"
-_TIMES = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 _WARM_UP_ROUNDS = 2
 _CHOSEN = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_memory_bytes", "gpu_memory_utilization")
 
@@ -86,9 +84,7 @@ class AsyncEngine:
 
     def core_s(self) -> float:
         """Return the processor seconds used so far."""
-        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in descendants(os.getpid())]
-        ticks = (int(field) for stat in stats for field in stat.rpartition(")")[2].split()[_TIMES])
-        return time.process_time() + sum(ticks) / os.sysconf("SC_CLK_TCK")
+        return time.process_time() + used_cpu_s(descendants(os.getpid()))
 
     async def _load(self, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's
         from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
@@ -102,7 +98,7 @@ def measure_candidate(requests: Requests, candidate: Candidate, cores: frozenset
     if cores and not candidate.is_async:
         os.sched_setaffinity(0, cores)  # before any thread starts
     from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415 - after binding the cores
-    from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
+    from reelabel_engine.vllm_api import scoring_parameters  # noqa: PLC0415
 
     began = time.perf_counter()
     overridden = vllm_arguments(requests.config) | candidate.arguments
@@ -128,7 +124,7 @@ def measure_scoring(requests: Requests) -> list[dict[str, Any]]:
     from vllm import SamplingParams  # noqa: PLC0415 - slow to import
 
     from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
-    from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
+    from reelabel_engine.vllm_api import scoring_parameters  # noqa: PLC0415
 
     engine = SteppedEngine(vllm_arguments(requests.config))
     prompts, tokens = _render(requests)

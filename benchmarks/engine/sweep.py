@@ -13,13 +13,12 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.engine.noise import noise_file, question_of
-from benchmarks.harness import Column, Table, progress
+from benchmarks.harness import Column, Table, about, progress
 from benchmarks.models import engine_config
 from reelabel_engine.devices import visible_gpus
 from reelabel_engine.environment import engine_environment, find_python
@@ -149,7 +148,7 @@ def settings(
     with progress() as show:
         for name in models:
             asked = requests_of(name, folder, requests, rounds)
-            swept = sweep(asked, on_candidate=partial(_show, show, name))
+            swept = sweep(asked, on_candidate=about(name, show))
             first = swept.rows[0]
             for row in swept.rows:
                 row["rate_of_first"] = row["requests_per_s"] / first["requests_per_s"]
@@ -158,10 +157,6 @@ def settings(
             facts |= {f"{name}, best": swept.best.name, f"{name}, chosen settings": first["settings"]}
             facts |= {f"{name}, failed": failure for failure in swept.failures.values()}
     return tables, facts
-
-
-def _show(show: Callable[[str], None], model: str, candidate: Candidate) -> None:
-    show(f"{model}: {candidate.name}")
 
 
 def scoring(model: str, folder: Path, *, requests: int | None, rounds: int) -> list[Table]:
@@ -198,7 +193,7 @@ def sweep(
     tried: Iterable[Candidate] | None = None,
     *,
     cores: tuple[int, ...] | None = None,
-    on_candidate: Callable[[Candidate], None] = lambda _: None,
+    on_candidate: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
     """Measure candidates one after the other, each in a fresh process.
 
@@ -206,7 +201,7 @@ def sweep(
         requests: Requests that each of them answers.
         tried: Candidates; None takes those that may matter on this machine.
         cores: Cores of the engine; None leaves a GPU's host unbound, and takes half of the cores without a GPU.
-        on_candidate: Called before each candidate.
+        on_candidate: Called with the name of each candidate before it.
 
     Raises:
         ModelError: No engine loaded.
@@ -217,7 +212,7 @@ def sweep(
         cores = () if is_cuda else tuple(own[: max(1, len(own) // 2)])  # the other half is the host of a GPU
     found, failures = [], {}
     for candidate in candidates(is_cuda=is_cuda) if tried is None else tried:
-        on_candidate(candidate)
+        on_candidate(candidate.name)
         environment = engine_environment(requests.config) | candidate.environment
         if cores:
             environment["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))

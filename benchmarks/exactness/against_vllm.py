@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.media.matrix import Cell, matrix
-from benchmarks.media.wrong_headers import claims_half_the_length, claims_twice_the_frames
+from benchmarks.media.timestamps import claims_half_the_length, claims_twice_the_frames
 from reelabel.errors import ConfigurationError, SamplingRefusedError, VideoError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.media.codecs import CODECS
-from benchmarks.media.containers import CONTAINERS
+from benchmarks.media.codecs import CODECS, CONTAINERS
 from benchmarks.media.matrix import PLAIN, Cell
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from reelabel.frames.pixels import from_differences, to_differences
 from reelabel.frames.sparse import RecordingSource, SparseVideo
 from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.result import Frames
 from reelabel.seal import Seal
 from reelabel.segment import WHOLE
 

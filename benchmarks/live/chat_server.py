@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import io
 import json
-import socket
 import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import httpx
 from PIL import Image
 
+from infra.processes import free_port
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import ModelError
 
@@ -117,10 +117,7 @@ def serve_chat(setup: LiveSetup, folder: Path, *, prompt_tokens: int) -> Iterato
     Raises:
         ModelError: It does not start.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = setup.config
+    config, port = setup.config, free_port()
     command = [find_python().path, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", config.model]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", _NAME]
     command += ["--load-format", config.load_format, "--dtype", config.dtype, "--enforce-eager", "--block-size", "32"]
@@ -136,9 +133,8 @@ def serve_chat(setup: LiveSetup, folder: Path, *, prompt_tokens: int) -> Iterato
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_healthy(server, url, log_path)
-            chat = ChatServer(url)
-            yield chat
-            chat.close()
+            with closing(ChatServer(url)) as chat:
+                yield chat
         finally:
             server.terminate()
             try:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.cores import descendants
-from benchmarks.harness import MIB
+from benchmarks.harness import MIB, proportional_bytes
 from benchmarks.live.latency import warm_up
 from benchmarks.live.stream import FPS, camera
 from tasks.live.window import Window, WindowRule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from benchmarks.live.stream import LiveSetup, OpenLive
 
@@ -55,7 +54,7 @@ def measure_endurance(
             questions.append(live.ask(session, window.current).total_ms)
             on_minute(f"{item.times_s[1] / 60:.0f} of {minutes:g} minutes")
         if number % (count // _PARTS) == 0:
-            memory.append(_memory_mib(processes))
+            memory.append(sum(map(proportional_bytes, processes)) / MIB)
     live.model.close_session(session)
     replay_s = time.perf_counter() - began_s
     return {
@@ -74,12 +73,3 @@ def _spread(values: list[float]) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     p50, p99, most = np.percentile(values, [50, 99, 100]).tolist()
     return p50, p99, most
-
-
-def _memory_mib(processes: Iterable[int]) -> float:
-    """Sum the proportional memory of processes."""
-    total = 0
-    for each in processes:
-        lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
-    return total / MIB

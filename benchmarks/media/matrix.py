@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.media.codecs import CODECS
-from benchmarks.media.containers import CONTAINERS
+from benchmarks.media.codecs import CODECS, CONTAINERS
 from benchmarks.media.recipe import Recipe, make_clip
 from benchmarks.media.structures import STRUCTURES
 

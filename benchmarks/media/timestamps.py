@@ -1,4 +1,4 @@
-"""Small files whose frames are presented at absurd times, whatever their header says."""
+"""Small files whose header claims another length than they have, or whose frames are presented at absurd times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import av.error
 from av.video.stream import VideoStream
 
 from benchmarks.media.boxes import replace_boxes
-from benchmarks.media.containers import CONTAINERS
+from benchmarks.media.codecs import CONTAINERS
 from benchmarks.media.matrix import Cell
 
 if TYPE_CHECKING:
@@ -31,6 +31,24 @@ _TIMESCALES = (1, 1_000, 90_000, 2**31 - 1, 2**32 - 1)
 _DELTAS = (0, 1, 512, 2**24, 2**30, 2**31 - 1, 2**31, 2**32 - 1)
 # Matroska's `Duration`, a float of eight bytes, in milliseconds.
 _MATROSKA_DURATION = bytes.fromhex("448988")
+_AVI_FRAMES_AT = {b"avih": 24, b"strh": 40}  # from the name of the chunk to its count of frames
+
+
+def claims_twice_the_frames() -> bytes:
+    """Make an AVI whose header counts eighty frames, of which there are forty."""
+    data = bytearray(Cell("avi", "mpeg4").make())
+    for name, offset in _AVI_FRAMES_AT.items():
+        at = data.index(name) + offset
+        struct.pack_into("<I", data, at, 2 * struct.unpack_from("<I", data, at)[0])
+    return bytes(data)
+
+
+def claims_half_the_length() -> bytes:
+    """Make a Matroska whose header claims half its length."""
+    data = bytearray(Cell("mkv", "h264").make())
+    at = data.index(_MATROSKA_DURATION) + len(_MATROSKA_DURATION)
+    struct.pack_into(">d", data, at, struct.unpack_from(">d", data, at)[0] / 2)
+    return bytes(data)
 
 
 def clusters_days_apart() -> bytes:

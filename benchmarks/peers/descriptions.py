@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from benchmarks.peers.cases import Case, count_faults
+from benchmarks.peers.measure import Case, count_faults
 from benchmarks.peers.questions import LENGTH_S, make_clips
 from benchmarks.peers.scripts.job import DescriptionJob
-from reelabel_engine.environment import CPU_SITE
+from reelabel_engine.environment import TORCHVISION_SHIM
 from tasks.demo.actors import SHAPES
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import FPS
@@ -20,10 +20,9 @@ from tasks.demo.shapes import COLOURS
 from tasks.model.identity import TINY_ENCODER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from benchmarks.peers.cases import Rows
-    from benchmarks.peers.measure import Bench
+    from benchmarks.peers.measure import Bench, Rows
     from infra.settings import StoreSettings
     from reelabel.sources.object_store import ObjectStore
 
@@ -87,16 +86,13 @@ class DescriptionVideos:
             of(name=f"{len(searched)} searches", texts=searched, is_search=True),
         ]
 
-    def ask(self, case: Case, bench: Bench) -> Callable[[str], DescriptionJob]:
-        """Return what makes a script's job, given its folder."""
-        assert isinstance(case, DescriptionCase)
-        return partial(self._job, case, bench)
-
     def environment(self) -> dict[str, str]:
         """Return the variables with which every script runs: they let torchvision be imported beside a CPU's torch."""
-        return {"PYTHONPATH": str(CPU_SITE), "TOKENIZERS_PARALLELISM": "false"}
+        return {"PYTHONPATH": str(TORCHVISION_SHIM), "TOKENIZERS_PARALLELISM": "false"}
 
-    def _job(self, case: DescriptionCase, bench: Bench, folder: str) -> DescriptionJob:
+    def job(self, case: Case, bench: Bench, folder: str) -> DescriptionJob:
+        """Return a script's job; the folder is for what it stores."""
+        assert isinstance(case, DescriptionCase)
         table = Path(folder) / "videos.parquet"
         uris = list(self._truths)
         names = [uri.rpartition("/")[2].partition(".")[0] for uri in uris]

@@ -1,16 +1,17 @@
-"""Measures all peers in turn, on the same videos of one S3 server."""
+"""Measures all peers in turn on cases, on the same videos of one S3 server."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from benchmarks.harness import about
 from benchmarks.peers.environment import peer_python
 from benchmarks.peers.watch import Run, run_script
 from reelabel.cores import usable_cores
@@ -19,12 +20,63 @@ from reelabel.errors import ReelabelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from benchmarks.peers.cases import Case
     from benchmarks.peers.counter import CountingRelay, Traffic
     from benchmarks.peers.decoded import DecodedFrames
     from benchmarks.peers.peer import Peer
     from benchmarks.peers.scripts.job import Place
     from infra.settings import StoreSettings
+
+    Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What a script is asked for in one run.
+
+    Attributes:
+        name: Name in tables.
+        kind: Folder of the scripts.
+        state: Name of the folder that the run shares with those before it, of the same peer and round.
+        kill_at_rows: At how many answered rows the run is killed, after which the next one continues it; 0 lets it end.
+    """
+
+    name: str
+    kind: ClassVar[str]
+    state: ClassVar[str] = ""
+    kill_at_rows: int = 0
+
+    @property
+    def wants(self) -> str:
+        """What a peer may lack."""
+        raise NotImplementedError
+
+    @property
+    def is_race(self) -> bool:
+        """Whether we should be first."""
+        return True
+
+    @property
+    def least_ratio(self) -> float:
+        """How many times as long as we the best tool should take."""
+        return 1.0
+
+    def faults(self, rows: Rows) -> dict[str, int]:
+        """Count what is wrong with the rows of a run."""
+        raise NotImplementedError
+
+    def figures(self, rows: Rows) -> dict[str, int]:
+        """Return what is counted of the rows of a run, by its heading."""
+        raise NotImplementedError
+
+
+def count_faults(rows: Rows, wanted: int) -> dict[str, int]:
+    """Count what is wrong with the rows of one run about `wanted` videos."""
+    reported = Counter(row["id"] for row in rows)
+    return {
+        "lost": wanted - len(reported),
+        "doubled": sum(number - 1 for number in reported.values()),
+        "failed": sum(bool(row["error"]) for row in rows),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +146,12 @@ class Bench:
         cases: Sequence[Case],
         pythons: Mapping[str, Path | str | ReelabelError],
         *,
-        ask: Callable[[Case], Callable[[str], Place]],
+        job: Callable[[Case, str], Place],
         on_run: Callable[[str], None],
     ) -> list[Outcome]:
         """Run all peers once a round on cases that follow each other; one that has failed is not run again.
 
-        Cases of one state share a folder. `ask` returns, for a case, what a script is asked, given its folder.
+        Cases of one state share a folder. `job` returns what a script is asked in a case, given its folder.
         """
         done: dict[tuple[str, Case], list[_Done]] = {(peer.name, case): [] for peer in peers for case in cases}
         why = {
@@ -113,8 +165,8 @@ class Bench:
                 python = pythons[peer.name]
                 if not able or isinstance(python, ReelabelError):
                     continue
-                say = partial(_say, on_run, f"{peer.name}, round {number} of {self.rounds}")
-                for case, each in self._follow(peer, able, python, ask=ask, say=say):
+                say = about(f"{peer.name}, round {number} of {self.rounds}", on_run)
+                for case, each in self._follow(peer, able, python, job=job, say=say):
                     done[peer.name, case].append(each)
                     why[peer.name, case] = "" if case.kill_at_rows else each.run.error
         return [
@@ -136,7 +188,7 @@ class Bench:
         cases: Sequence[Case],
         python: Path | str,
         *,
-        ask: Callable[[Case], Callable[[str], Place]],
+        job: Callable[[Case, str], Place],
         say: Callable[[str], None],
     ) -> Iterator[tuple[Case, _Done]]:
         """Run a peer on cases that follow each other, until one fails that was not killed."""
@@ -145,19 +197,18 @@ class Bench:
                 say(case.name)
                 folder = Path(root) / (case.state or "only")
                 folder.mkdir(exist_ok=True)
-                asked = ask(case)(str(folder))
-                done = self._run(python, f"{case.kind}.{peer.script}", asked, case.kill_at_rows)
+                done = self._run(python, f"{case.kind}.{peer.script}", job(case, str(folder)), case.kill_at_rows)
                 say(f"{case.name}: {done.run.wall_s:.2f} s {done.run.error}")
                 yield case, done
                 if done.run.error and not case.kill_at_rows:
                     return
 
-    def _run(self, python: Path | str, script: str, asked: Place, kill_at_rows: int) -> _Done:
+    def _run(self, python: Path | str, script: str, job: Place, kill_at_rows: int) -> _Done:
         before = self.relay.traffic
         run = run_script(
             python,
             script,
-            json.dumps(asdict(asked)),
+            json.dumps(asdict(job)),
             limit_s=self.limit_s,
             kill_at_rows=kill_at_rows,
             log_path=self.logs / f"{script}.log",
@@ -187,10 +238,6 @@ def pythons_of(peers: Iterable[Peer], folder: Path) -> dict[str, Path | str | Re
         except ReelabelError as error:
             found[peer.name] = error
     return found
-
-
-def _say(on_run: Callable[[str], None], who: str, text: str) -> None:
-    on_run(f"{who}: {text}")
 
 
 def _unavailable(python: Path | str | ReelabelError) -> str:

@@ -15,7 +15,8 @@ import polars as pl
 from tokenizers import Tokenizer
 
 from benchmarks.models import model_folder
-from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, Case, count_faults
+from benchmarks.peers.frames import FRAMES
+from benchmarks.peers.measure import Case, count_faults
 from benchmarks.peers.scripts.job import QuestionJob
 from reelabel.sources.s3 import sign_url
 from reelabel_engine.environment import engine_environment, find_python
@@ -26,10 +27,9 @@ from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from benchmarks.peers.cases import Rows
-    from benchmarks.peers.measure import Bench
+    from benchmarks.peers.measure import Bench, Rows
     from infra.settings import StoreSettings
     from reelabel.sources.object_store import ObjectStore
 
@@ -40,7 +40,6 @@ _LETTERS = "ABCD"
 _PARTS = 8  # files of a table
 _SIGNED_S = 24 * 3600
 _DTYPE = "float32"  # so that an answer does not depend on those that are computed with it
-# What the tiny model answers as well as the demo's own questions; the last one is then asked in other words.
 _TUNE = """
 import json, pickle, sys
 from reelabel_engine.arguments import vllm_arguments
@@ -59,6 +58,7 @@ _TUNED = (
     "max_num_batched_tokens",
     "max_num_seqs",
 )
+# What the tiny model answers as well as the demo's own questions; the last one is then asked in other words.
 _ASKED = (
     ("colour", "Which colour is the shape?"),
     ("direction", "Which direction does it move?"),
@@ -70,7 +70,7 @@ _ASKED = (
     ("direction", "Where does it move?"),
 )
 _IN_OTHER_WORDS = "What direction does it move?"
-assert len(_ASKED) == QUESTIONS_PER_VIDEO
+QUESTIONS_PER_VIDEO = len(_ASKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,18 +138,15 @@ class QuestionVideos:
             of(name=f"again, 1 in {QUESTIONS_PER_VIDEO} reworded", is_changed=True),
         ]
 
-    def ask(self, case: Case, bench: Bench) -> Callable[[str], QuestionJob]:
-        """Return what makes a script's job, given its folder."""
-        assert isinstance(case, QuestionCase)
-        return partial(self._job, case, bench)
-
     def environment(self) -> dict[str, str]:
         """Return the variables with which every engine runs, beside those of a script."""
         wanted = ("TORCHDYNAMO_DISABLE", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS", "PYTHONPATH")
         ours = engine_environment(self._config)
         return {name: ours[name] for name in wanted if name in ours}
 
-    def _job(self, case: QuestionCase, bench: Bench, folder: str) -> QuestionJob:
+    def job(self, case: Case, bench: Bench, folder: str) -> QuestionJob:
+        """Return a script's job; the folder is for what it stores."""
+        assert isinstance(case, QuestionCase)
         table = Path(folder) / ("questions-again" if case.is_changed else "questions")
         table.mkdir(exist_ok=True)
         rows = self._rows(is_changed=case.is_changed, endpoint=bench.relay.url)

@@ -11,8 +11,7 @@ from reelabel.cores import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.peers.cases import Case
-    from benchmarks.peers.measure import Outcome
+    from benchmarks.peers.measure import Case, Outcome
 
 _MEASURED = (
     Column("case", "case"),

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import own_services, progress
-from benchmarks.peers.cases import FrameVideos, dirty_case, frame_cases
 from benchmarks.peers.counter import CountingRelay
 from benchmarks.peers.decoded import DecodedFrames
+from benchmarks.peers.frames import FrameVideos, dirty_case, frame_cases
 from benchmarks.peers.measure import Bench, pythons_of
 from benchmarks.peers.peer import OURS, PEERS
 from reelabel.sources.object_store import ObjectStore
@@ -19,9 +19,8 @@ from reelabel.sources.object_store import ObjectStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.peers.cases import Case
     from benchmarks.peers.descriptions import DescriptionVideos
-    from benchmarks.peers.measure import Outcome
+    from benchmarks.peers.measure import Case, Outcome
     from benchmarks.peers.questions import QuestionVideos
 
 
@@ -49,23 +48,23 @@ class Comparison:
         """Ask for frames of clips of which some cannot be read."""
         return self._frames([dirty_case(clips)])
 
-    def questions(self, models: Sequence[str], videos: int, *, dying: bool) -> list[Outcome]:
-        """Ask eight questions about each of so many clips, and again with one of them reworded.
+    def questions(self, models: Sequence[str], questions: int, *, dying: bool) -> list[Outcome]:
+        """Ask so many questions, eight about each clip, and again with one of the eight reworded.
 
         Args:
             models: Any of `tiny` and `100m`.
-            videos: Number of clips.
+            questions: Number of questions.
             dying: Instead of asking again, kill each when half is answered, and let it continue.
         """
-        from benchmarks.peers.questions import QuestionVideos  # noqa: PLC0415 - the engine's settings take seconds
+        from benchmarks.peers.questions import QUESTIONS_PER_VIDEO, QuestionVideos  # noqa: PLC0415 - the engine's settings take seconds
 
         outcomes = []
         with self._bench() as bench:
             for model in models:
-                videos_of = QuestionVideos(model, videos, self.folder, ObjectStore(bench.store), bench.store)
-                with_engine = replace(bench, environment=videos_of.environment())
-                cases = videos_of.cases(dying=dying)
-                outcomes += self._measure(with_engine, [cases], videos_of)
+                count = questions // QUESTIONS_PER_VIDEO
+                videos = QuestionVideos(model, count, self.folder, ObjectStore(bench.store), bench.store)
+                with_engine = replace(bench, environment=videos.environment())
+                outcomes += self._measure(with_engine, [videos.cases(dying=dying)], videos)
         return outcomes
 
     def descriptions(self, videos: int) -> list[Outcome]:
@@ -83,7 +82,10 @@ class Comparison:
             return self._measure(bench, [[case] for case in cases], videos)
 
     def _measure(
-        self, bench: Bench, sequences: Sequence[Sequence[Case]], asker: FrameVideos | QuestionVideos | DescriptionVideos
+        self,
+        bench: Bench,
+        sequences: Sequence[Sequence[Case]],
+        videos: FrameVideos | QuestionVideos | DescriptionVideos,
     ) -> list[Outcome]:
         """Measure sequences of cases, each in a folder of its own."""
         kind = sequences[0][0].kind
@@ -94,7 +96,7 @@ class Comparison:
                 outcome
                 for cases in sequences
                 for outcome in bench.measure(
-                    peers, cases, pythons, ask=lambda case: asker.ask(case, bench), on_run=show
+                    peers, cases, pythons, job=lambda case, folder: videos.job(case, bench, folder), on_run=show
                 )
             ]
 

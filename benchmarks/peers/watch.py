@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import descendants
+from benchmarks.harness import proportional_bytes
 from benchmarks.peers.scripts.job import adopt_orphans
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class _Watch:
 
     def _look(self) -> None:
         pids = [self._pid, *descendants(self._pid)]
-        self.peak_bytes = max(self.peak_bytes, sum(map(_proportional_bytes, pids)))
+        self.peak_bytes = max(self.peak_bytes, sum(map(proportional_bytes, pids)))
         for pid in pids:
             started, ticks = _times_of(pid)
             if started:
@@ -228,11 +229,3 @@ def _times_of(pid: int) -> tuple[str, int]:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return words[19], int(words[11]) + int(words[12])
     return "", 0
-
-
-def _proportional_bytes(pid: int) -> int:
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0

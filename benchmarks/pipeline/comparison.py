@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import Cores, CpuUtilization, bind
 from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, sweep
+from benchmarks.harness import about
 from benchmarks.media.footage import make_footage
 from benchmarks.models import model_folder
 from benchmarks.pipeline.contender import (
@@ -83,7 +84,7 @@ def compare(
             cores=cores,
             clips=make_footage(folder, count=WARM_UP_CLIPS + count, width_px=SIDE_PX, height_px=SIDE_PX),
             questions=questions,
-            show=partial(_show, show, name),
+            show=about(name, show),
         )
         with CpuUtilization(cores) as utilization:
             results = measure(
@@ -95,10 +96,6 @@ def compare(
         targets += [target._replace(name=f"{name}: {target.name}") for target in found]
         settings_of[f"{name}: settings of the ceiling's engine"] = comparison.fastest.name
     return tables, targets, settings_of | {"definition": f"{DEFINITION} {cores}", "versions": versions()}
-
-
-def _show(show: Callable[[str], None], model: str, text: str) -> None:
-    show(f"{model}: {text}")
 
 
 def _with_model(settings: Settings, model: Path, *, jobs: int) -> Settings:
@@ -157,7 +154,7 @@ class _Comparison:
             requests,
             _CEILING_CANDIDATES,
             cores=tuple(sorted(self.cores.engine)),
-            on_candidate=lambda candidate: self.show(f"ceiling: trying {candidate.name}"),
+            on_candidate=lambda name: self.show(f"ceiling: trying {name}"),
         )
         return swept.best
 

@@ -66,7 +66,7 @@ class BareEngine:
 
     def _render(self, jobs: Sequence[Job], renderer: InputRenderer) -> Iterator[_Request]:
         from reelabel_engine.renderer import HashedMedium  # noqa: PLC0415 - imported in the contender's own process
-        from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
+        from reelabel_engine.vllm_api import scoring_parameters  # noqa: PLC0415
 
         sampling = self.workload.spec.sampling
         videos = {
@@ -141,7 +141,7 @@ class LlmChat:
         self._llm = None
 
     def _ask(self, jobs: Sequence[Job]) -> Timing:
-        from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415 - imported in the contender's own process
+        from reelabel_engine.vllm_api import scoring_parameters  # noqa: PLC0415 - imported in the contender's own process
 
         # Otherwise the next pass would find its videos preprocessed or its prompts cached.
         self._llm.reset_mm_cache()

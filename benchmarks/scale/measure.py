@@ -151,7 +151,7 @@ def measure_scale(rows: int, *, settings: DatabaseSettings, on_progress: Callabl
         figures |= label_bytes(own)
         figures |= _read_back(manifest, own, SPEC, expected, on_progress)
         on_progress("writing results")
-        shards = min(rows, _WRITTEN_ROWS) // SHARD_JOBS // _WRITING_PROCESSES
+        shards = max(1, min(rows, _WRITTEN_ROWS) // SHARD_JOBS // _WRITING_PROCESSES)
         figures["written_per_s"] = _write(write_results, shards, own)
         on_progress("writing descriptions")
         figures["described_per_s"] = _write(write_descriptions, max(1, shards // _ROWS_A_VIDEO), own)

@@ -6,9 +6,9 @@ import os
 import time
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from benchmarks.cores import used_cpu_s
 from benchmarks.extraction.loaders import FileParts
 from reelabel.errors import VideoError
 from reelabel.options import Limits
@@ -23,13 +23,13 @@ from tasks.description.scenes.footage import Footage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from reelabel.pool.decode_pool import DecodePool
     from tasks.description.chunks import EmbeddedChunk
     from tasks.embedding.video import VideoEmbedder
 
 OURS = ("auto", "ema", "published")
-_TICKS = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 LIBRARIES = {"PySceneDetect adaptive": "AdaptiveDetector", "PySceneDetect content": "ContentDetector"}
 
 
@@ -67,13 +67,7 @@ class _Clock:
 
     def _used_s(self) -> float:
         used = os.times()
-        own_s = used.user + used.system + used.children_user + used.children_system
-        ticks = [int(each) for pid in self.pids for each in _fields(pid)[_TICKS]]
-        return own_s + sum(ticks) / os.sysconf("SC_CLK_TCK")
-
-
-def _fields(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return used.user + used.system + used.children_user + used.children_system + used_cpu_s(self.pids)
 
 
 def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder) -> Finding:

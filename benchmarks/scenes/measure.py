@@ -98,16 +98,15 @@ def run(
 def _measure(
     folder: Path, packages: Path, methods: Sequence[str], *, rounds: int, groups: Sequence[str], sizes: Sequence[str]
 ) -> Iterator[SceneRow]:
-    clips: list[tuple[str, str, Path, tuple[Transition, ...]]] = [
-        ("real", clip.name, packages / clip.path, clip.truth) for clip in REAL_CLIPS
-    ]
-    clips += [(made.kind, made.name, *made.make(folder)) for made in scene_clips() if made.size in sizes]
+    real = [("real", clip.name, packages / clip.path, clip.truth) for clip in REAL_CLIPS]
+    clips: list[tuple[str, str, Path, tuple[Transition, ...]]] = real if "real" in groups else []
+    wanted = [made for made in scene_clips() if made.kind in groups and made.size in sizes]
+    clips += [(made.kind, made.name, *made.make(folder)) for made in wanted]
     if "set" in groups:
-        forty = [("hard" if made.kind in HARD else "soft", made.name, *made.make(folder)) for made in made_set()]
-        clips, groups = [*clips, *forty], [*groups, "hard", "soft"]
+        clips += [("hard" if made.kind in HARD else "soft", made.name, *made.make(folder)) for made in made_set()]
     with DecodePool() as pool, tiny_embedder(pool, folder) as embedder:
-        _run("auto", clips[0][2], pool, embedder)  # starts the process
-        for group, name, path, truth in (clip for clip in clips if clip[0] in groups):
+        _run("auto", packages / REAL_CLIPS[0].path, pool, embedder)  # starts the process
+        for group, name, path, truth in clips:
             found: dict[str, list[Finding]] = {method: [] for method in methods}
             for _ in range(rounds):  # the methods take turns, so that other load falls on all of them
                 for method in methods:

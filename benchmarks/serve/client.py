@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks.harness import Column, Table
+from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,7 +110,7 @@ def _ask_in_turn(service: Service, left: Iterator[Body], step: Step, lock: threa
             break
         try:
             _ask(service, connection, body, step)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: it is no JSON
             connection.close()
             step.errors.append(repr(error))
     connection.close()
@@ -142,8 +143,14 @@ def summarize(clients: int, step: Step) -> dict[str, Any]:
     """Return rates, latencies and their means by stage, of the second half of a step.
 
     `outside` is what the service does not see of the latency.
+
+    Raises:
+        ReelabelError: The service has answered fewer than two requests.
     """
     half = len(step.answered) // 2
+    if not half:
+        last = step.errors[-1] if step.errors else "none"
+        raise ReelabelError(f"The service answered {len(step.answered)} requests; its last error: {last}")
     measured = step.answered[half:]
     took_ms = np.array([each.took_ms for each in measured])
     stages = Counter[str]()

@@ -20,8 +20,6 @@ SEED = 40_000  # distinct from the seeds of training, demo and evaluation
 CLIPS = 1_120  # seven blocks
 FIT_SEED_OFFSET = 10_000  # from the measured clips' seed to that of the clips to fit on
 _LENGTHS_S = (4, 5, 6, 7, 8)  # whole seconds, so that every number of keyframes divides the frames
-
-
 KEYFRAMES = (1, 2, 4, 8, 16)
 SCENE, MOTION = "scene", "motion"
 # Two kinds of questions about scenes and four about motion: those about scenes appear twice.

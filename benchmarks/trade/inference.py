@@ -17,7 +17,6 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import write_frames
 from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.result import Frames
 from reelabel.sampling.options import dense_pass
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer, Job

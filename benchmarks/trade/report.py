@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.trade.inference import Answers
     from tasks.domain import RunSpec
     from tasks.evaluation.route import RoutingPoint
-    from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, Proportion
+    from tasks.evaluation.scores import CandidateScore, Difference, Estimate, Evaluation
 
 _ACCURACY = (
     Column("questions", "questions"),
@@ -226,7 +226,7 @@ def _results(name: str, answers: Answers, spec: RunSpec) -> CandidateResults:
     )
 
 
-def share_cell(share: Proportion | None) -> str:
+def share_cell(share: Estimate | None) -> str:
     """Return a share with its interval."""
     return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})" if share else ""
 

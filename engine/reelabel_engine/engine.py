@@ -28,7 +28,6 @@ from reelabel_engine.protocol import (
     RequestRef,
 )
 from reelabel_engine.renderer import EngineRequest, table_length, translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
@@ -40,6 +39,8 @@ from reelabel_engine.vllm_api import (
     VLLMValidationError,
     current_platform,
     get_model_cls,
+    scoring_parameters,
+    writing_parameters,
 )
 
 
@@ -58,13 +59,13 @@ def import_model(config: EngineConfig) -> None:
 
 
 class Engine:
-    """A loaded model that answers questions; those that are fed while it works join its next step."""
+    """A loaded model that answers questions; those that are fed meanwhile join its next step."""
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
         arguments = vllm_arguments(config)
         _require_usable(config, arguments)
-        self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _HEARING_MODELS
+        self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _AUDIO_MODELS
         llm = LLM(**arguments)
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
@@ -139,7 +140,7 @@ class Engine:
             self.live.admit()
         everything = self._engine.step()
         if self.live:
-            self.live.note(everything)
+            self.live.collect(everything)
         outputs = [output for output in everything if output.finished and output.request_id in self._in_flight]
         self._unattributed_ms += (time.perf_counter() - started) * 1e3
         if not outputs:
@@ -151,11 +152,11 @@ class Engine:
 
 # Their vision encoder handles each frame pair independently, so that a prompt can be extended pair by pair.
 _LIVE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni")
-_HEARING_MODELS = ("qwen2_5_omni",)
+_AUDIO_MODELS = ("qwen2_5_omni",)
 
 
 def _require_pairs(config: EngineConfig) -> str:
-    """Make sure that the model takes pairs of frames side by side as one video; return its type."""
+    """Raise a ModelError unless the model takes adjacent pairs of frames as one video; return its type."""
     found = AutoConfig.from_pretrained(config.model, revision=config.revision).model_type
     if found not in _LIVE_MODELS:
         raise ModelError(
@@ -210,7 +211,7 @@ def _prepare_live(llm: LLM, adapter: LoRARequest | None) -> LiveScheduler:
 
 
 def _require_usable(config: EngineConfig, arguments: dict[str, Any]) -> None:
-    """Refuse, before the model loads, what would fail every question or give wrong answers.
+    """Refuse, before the model loads, settings that would fail every question or give wrong answers.
 
     Raises:
         ModelError: vLLM does not know an argument; or the model does not take as many videos and images as questions

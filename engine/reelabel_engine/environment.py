@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import EncoderConfig, EngineConfig
 
 ENGINE = "reelabel-engine"
-CPU_SITE = Path(__file__).parent / "cpu_site"
+TORCHVISION_SHIM = Path(__file__).parent / "torchvision_shim"
 
 # GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
 NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -73,7 +73,7 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
         needs: `vLLM`; or `transformers`, with torch and torchvision, which is enough for the encoder.
 
     Raises:
-        ConfigurationError: There is none, or it has not what is needed, or speaks another protocol.
+        ConfigurationError: There is none, or it lacks what is needed, or has another protocol.
     """
     beside = Path(sys.prefix).parent / _BESIDE / "bin" / "python"
     if chosen is None:
@@ -114,7 +114,7 @@ def _install(python: str) -> str:
 
 @cache
 def _probe(path: str) -> EnginePython:
-    """Ask a Python for what it has installed.
+    """Query what a Python has installed.
 
     Raises:
         ConfigurationError: It cannot be run, has no `reelabel_engine`, or one of another protocol.
@@ -190,7 +190,7 @@ def _environment(config: EngineConfig | EncoderConfig) -> dict[str, str]:
 def _make_torchvision_importable(environment: dict[str, str]) -> None:
     """Let PyPI's torchvision, which is linked to CUDA, be imported beside a CPU build of torch."""
     inherited = os.environ.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TORCHVISION_SHIM), inherited]))
 
 
 def cache_folders(environment: Mapping[str, str]) -> list[Path]:

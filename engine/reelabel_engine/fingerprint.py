@@ -1,4 +1,4 @@
-"""A hash of the files in a model's folder; large ones are read once, and their digests kept."""
+"""A hash of the files in a model's folder; digests of large ones are cached."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
+_WHOLE_FILE_BYTES = 64 * 1024**2  # digests of larger files are cached
 _READERS = 8  # of large files, at once
 _HEX_DIGITS = 64  # of a digest
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Hash everything in a model folder; large files are read once, see `_digest_files`.
+    """Hash the files in a model folder.
 
     Hidden files and folders are not part of the model: tools keep metadata there.
     """
@@ -39,8 +39,8 @@ def _is_model_file(path: Path) -> bool:
 def _digest_files(paths: Sequence[Path]) -> list[str]:
     """Return the SHA-256 of each file's content, in hex.
 
-    A digest is kept by the file's path, device, inode, size and times of change, and read again once one of them
-    differs. Where nothing can be kept, every call reads all files.
+    They are cached by path, device, inode, size and times of change. Where nothing can be cached, every call reads all
+    files.
 
     Raises:
         OSError: A file cannot be read.
@@ -50,21 +50,21 @@ def _digest_files(paths: Sequence[Path]) -> list[str]:
 
 
 def _digest(path: Path) -> str:
-    kept = _place(path)
+    cached = _digest_path(path)
     with suppress(OSError):
-        digest = kept.read_text(encoding="ascii", errors="replace")
+        digest = cached.read_text(encoding="ascii", errors="replace")
         if len(digest) == _HEX_DIGITS and digest.isalnum():
             return digest
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if _place(path) == kept:  # else it was written meanwhile
+    if _digest_path(path) == cached:  # otherwise it was written meanwhile
         with suppress(OSError):  # a disk that is full, or no home
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(digest, encoding="ascii")  # what is read while it is written is too short
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            cached.write_text(digest, encoding="ascii")  # a concurrent reader finds too few digits
     return digest
 
 
-def _place(path: Path) -> Path:
+def _digest_path(path: Path) -> Path:
     status = path.stat()
     seen = (path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - may have no home

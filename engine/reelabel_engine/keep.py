@@ -1,4 +1,4 @@
-"""The client that an engine serves: the engine ends with it, unless left to the next one for a while."""
+"""The client of an engine, which ends with it, or waits for the next client for a while."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import Keep
 
 _SOCKET = "engine.sock"  # in the folder of the engine's temporary files
-_LOOK_S = 5.0
+_CHECK_S = 5.0
 _LEAST_FREE = 0.1  # of the machine's memory
 
 
@@ -42,7 +42,7 @@ def socket_in(folder: Path) -> Iterator[str]:
 
 
 class Client:
-    """A client; once its connection is closed, be it by `kill -9`, this process group is killed."""
+    """A client; once its connection is closed, even by `kill -9`, this process group is killed."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -57,7 +57,7 @@ class Client:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def wait_for_next(self, keep: Keep, *, model: str) -> Client | None:
-        """Let it go, and wait for the next one; None once the time is over, or memory is short."""
+        """Release it, and wait for the next one; None once the time is over, or memory is short."""
         folder, facts_path, ends_s = _own_folder(), Path(keep.facts_path), time.monotonic() + keep.seconds
         facts = {"pid": os.getpid(), "temporary": str(folder), "model": model, "until": time.time() + keep.seconds}
         with socket.socket(socket.AF_UNIX) as listener:
@@ -71,7 +71,7 @@ class Client:
             send(self.connection, Kept(number=keep.number))
             found = None
             while not found and (left_s := ends_s - time.monotonic()) > 0 and not _is_memory_short():
-                listener.settimeout(min(left_s, _LOOK_S))
+                listener.settimeout(min(left_s, _CHECK_S))
                 with suppress(TimeoutError):
                     found = Client(Connection(listener.accept()[0].detach()))
         for path in (facts_path, folder / _SOCKET):
@@ -80,7 +80,7 @@ class Client:
 
 
 def end() -> None:
-    """End all processes of an engine that nobody has taken, and remove its temporary files."""
+    """End all processes of an engine that no client has taken over, and remove its temporary files."""
     shutil.rmtree(_own_folder(), ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 

@@ -60,7 +60,7 @@ class _RenderedLive(NamedTuple):
     ends: PromptEnds | Rejected
 
 
-# Messages come as they arrive; what they ask for comes again once it is rendered.
+# Messages as they arrive, and what was rendered for them.
 _Arrived: TypeAlias = _Rendered | _RenderedLive | LiveRequest | LiveDrop | Cancel | Keep
 
 
@@ -88,7 +88,7 @@ def serve(connection: Connection, engine: Engine, render: _Render) -> Keep | Non
             taken = receiver.take()
         except EOFError:
             return None
-        replies = [reply for arrived in taken for reply in _take_in(engine, arrived)]
+        replies = [reply for arrived in taken for reply in _handle(engine, arrived)]
         for keep in (each for each in taken if isinstance(each, Keep)):
             if not engine.is_idle:  # the next client would get the answers
                 raise RuntimeError("it still had questions to answer")
@@ -205,7 +205,7 @@ class _Receiver(threading.Thread):
                 return ready
 
     def _with_cancel(self, item: _Arrived) -> list[_Arrived]:
-        """Have a part of a request that was rendered after its cancellation cancelled, too."""
+        """Add a cancellation for a part of a request that was rendered after it was cancelled."""
         if isinstance(item, Cancel) and item.number in self._rendering:
             self._cancelled.add(item.number)
         if not isinstance(item, _Rendered | _RenderedLive):
@@ -241,7 +241,7 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
         yield group
 
 
-def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, QuestionReply]]:
+def _handle(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, QuestionReply]]:
     match arrived:
         case _Rendered():
             return _feed(engine, *arrived)

@@ -1,4 +1,4 @@
-"""A user's text is text: the special tokens that it may spell are neither encoded nor sent as such."""
+"""Encodes the special tokens that a user's text spells as ordinary text, and finds them in what servers are sent."""
 
 from __future__ import annotations
 

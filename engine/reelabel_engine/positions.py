@@ -1,4 +1,4 @@
-"""Positions of adjacent pairs of frames and spans of audio: those of the one video that they are.
+"""Positions of adjacent frame pairs and audio spans, numbered as one video.
 
 Models of the Qwen2-VL family number a video's tokens by time, height and width, and begin anew after each video. Pairs
 of frames that follow each other without a token between them are one video, whose time goes on. Qwen2.5-Omni numbers

@@ -1,4 +1,4 @@
-"""What crosses the boundary between the application and the engine's process, and how it is encoded.
+"""The messages between the application and the engine's process, and their encoding.
 
 Each message is one msgpack value, decoded by its declared types. Nothing is unpickled, as the two may run in different
 environments: with other versions of Python and of every package but this one. Arrays are a map of `dtype`, `shape` and
@@ -125,7 +125,7 @@ class Batch:
 
     frame_files: dict[str, bytes] = field(repr=False)  # Arrow IPC bytes by the id that questions name them by
     questions: tuple[Question, ...] = field(repr=False)  # those that show the same are adjacent: they share its prefill
-    is_alone: bool = False  # whether nothing else is to be asked of a server meanwhile, as this may be what ends it
+    is_alone: bool = False  # whether a server is asked nothing else meanwhile, as this may crash it
 
     def only(self, questions: tuple[Question, ...]) -> Batch:
         """Return a batch of only these questions, with the frame files that they need."""
@@ -226,7 +226,7 @@ class LiveDrop(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """A request whose replies nobody waits for any more."""
+    """Ends a request whose replies are no longer wanted."""
 
     number: int
 
@@ -379,9 +379,9 @@ class RenderedPrompt(_Message, frozen=True):
         return "".join(run.text * run.repeats for run in self.runs)
 
 
-ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Cancel | Keep
-ToEncoder = LoadEncoder | EmbedImages | EmbedTexts | Cancel
-Request = ToEngine | ToEncoder | PreviewRequest
+ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Keep
+ToEncoder = LoadEncoder | EmbedImages | EmbedTexts
+Request = ToEngine | ToEncoder | Cancel | PreviewRequest
 Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Kept | Vectors | RenderedPrompt
 
 _DTYPES = ("uint8", "int16", "float32")
@@ -415,7 +415,7 @@ def encode(message: Request | Reply) -> bytes:
 
 
 def check(part: Question | LiveQuery) -> None:
-    """Make sure that a part of a message can be sent, and costs nothing but itself.
+    """Make sure that a part of a message can be encoded and decoded, as the whole message would fail with it.
 
     Raises:
         TypeError: A field has a value that no message has.

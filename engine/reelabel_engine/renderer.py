@@ -48,7 +48,7 @@ class RenderedChat:
     token_ids: tuple[int, ...]
 
 
-# Nobody who writes a manifest knows it.
+# Separates pieces of a text; random, so that no manifest contains it.
 _CUT = secrets.token_hex(16)
 
 
@@ -177,7 +177,7 @@ class InputRenderer:
         self.hf_config = self._renderer.model_config.hf_config
         self._plain = text_tokenizer(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
-        self.lay_out = lru_cache(_CACHED_TEXTS)(
+        self.render_chat = lru_cache(_CACHED_TEXTS)(
             partial(apply_chat_template, self._renderer, self._plain, arguments=config.chat_template_args)
         )
         self.max_model_len = int(vllm_config.model_config.max_model_len)
@@ -192,7 +192,7 @@ class InputRenderer:
         """Render a question and what it shows, in order, as `LLM.chat` would: a prompt for vLLM."""
         if self._shows_images:
             media = [image for each in media for image in each.as_images()]
-        chat = self.lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))
+        chat = self.render_chat(question.text, question.system_prompt, tuple(each.kind for each in media))
         data: dict[str, list[Any]] = {}
         hashes: dict[str, list[str]] = {}
         for each in media:

@@ -1,6 +1,8 @@
 """All that the engine uses of vLLM. What moves in another version is mended here; `check` lists it."""
 
-from typing import get_args
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
 
 from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.config import ModelConfig
@@ -27,12 +29,14 @@ from vllm.renderers.hf import (
 )
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, RequestOutputKind, StructuredOutputsParams
 
+if TYPE_CHECKING:
+    from reelabel_engine.prompts import ChoiceTokens
+
 LORA_RANKS: tuple[int, ...] = get_args(MaxLoRARanks)
 
 __all__ = [
     "LLM",
     "LORA_RANKS",
-    "MAX_LOGPROB_TOKEN_IDS",
     "MULTIMODAL_REGISTRY",
     "ChatTemplateResolutionError",
     "EngineArgs",
@@ -46,7 +50,6 @@ __all__ = [
     "PlaceholderRange",
     "RequestOutputKind",
     "SamplingParams",
-    "StructuredOutputsParams",
     "VLLMValidationError",
     "current_platform",
     "get_model_cls",
@@ -54,4 +57,20 @@ __all__ = [
     "renderer_from_config",
     "resolve_chat_template_content_format",
     "safe_apply_chat_template",
+    "scoring_parameters",
+    "writing_parameters",
 ]
+
+
+def scoring_parameters(tokens: ChoiceTokens) -> SamplingParams:
+    """Return parameters with which one step gives the logprobs of the choices' tokens, over the whole vocabulary."""
+    wanted = sorted(set().union(*tokens))
+    if len(wanted) > MAX_LOGPROB_TOKEN_IDS:
+        return SamplingParams(max_tokens=1, temperature=0, logprobs=-1, detokenize=False)
+    return SamplingParams(max_tokens=1, temperature=0, logprob_token_ids=wanted, detokenize=False)
+
+
+def writing_parameters(*, max_tokens: int, schema: str | None = None, **options: Any) -> SamplingParams:  # noqa: ANN401 - of vLLM
+    """Return parameters with which so many steps at most write an answer in words, or in JSON by a schema."""
+    structured = StructuredOutputsParams(json=schema) if schema is not None else None
+    return SamplingParams(max_tokens=max_tokens, structured_outputs=structured, **options)

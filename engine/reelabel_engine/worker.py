@@ -26,7 +26,7 @@ VideoQuestions: TypeAlias = tuple[tuple[bytes, ...], list[Question]]  # frame fi
 
 
 class Worker:
-    """A process beside the engine's: it renders the questions on several videos at once, and parts of live prompts.
+    """Renders the questions on several videos at once, and parts of live prompts, in a process beside the engine's.
 
     What it returns is pickled: for each video, a list with an `EngineRequest` or a `Rejected` per question; of a
     live request, what `LiveRenderer.render` returns.

@@ -191,9 +191,9 @@ def options(
         typer.echo(context.get_help())
         return
     from flows.cli.console import print_notice  # noqa: PLC0415
-    from infra.proxies import go_around_proxies  # noqa: PLC0415
+    from infra.proxies import bypass_proxies  # noqa: PLC0415
 
-    if left_out := go_around_proxies():
+    if left_out := bypass_proxies():
         print_notice(f"{' and '.join(left_out)}: SOCKS proxies are not used without the package socksio; install it.")
 
 

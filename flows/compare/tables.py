@@ -8,7 +8,7 @@ from reelabel.text import escape_controls
 from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
-    from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
+    from tasks.evaluation.scores import CandidateScore, Difference, Estimate, Evaluation, GroupScore
 
 SPEC_COLUMNS = (
     "candidate",
@@ -71,7 +71,7 @@ def group_cells(group: GroupScore) -> list[str]:
     ]
 
 
-def share_cell(share: Proportion | None) -> str:
+def share_cell(share: Estimate | None) -> str:
     """Format a share in percent with its interval."""
     return "" if share is None else f"{share.value:.1%} ({share.low * 100:.1f} to {share.high * 100:.1f})"
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from sqlalchemy.exc import SQLAlchemyError
 
 from infra.extras import require_mlflow
+from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import reason_of
@@ -20,10 +21,11 @@ from reelabel.text import reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, Proportion
+    from tasks.evaluation.scores import CandidateScore, Difference, Estimate, Evaluation
 
 _FORBIDDEN = re.compile(r"[^\w\-. /]")
 _LONGEST_NAME = 200
+_DIGEST = "reelabel.digest"
 _COSTS = ("jobs_per_s", "wall_s", "frames_decoded", "decode_s", "bytes_read", "engine_s")
 
 
@@ -40,7 +42,7 @@ class Experiment:
     uri: str
 
     def log(self, evaluation: Evaluation) -> None:
-        """Log each candidate as a run, which is FAILED if not all of it is logged.
+        """Log each candidate as a run, unless a finished run has the same figures; it is FAILED if not all is logged.
 
         Raises:
             ConfigurationError: The server does not take it.
@@ -52,19 +54,25 @@ class Experiment:
     def _log(self, evaluation: Evaluation, spec: CandidateScore) -> None:
         from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415 - an extra
 
+        parameters, metrics = parameters_of(evaluation, spec), metrics_of(evaluation, spec)
+        digest = json_digest([spec.name, parameters, metrics])
+        if self._is_logged(digest):
+            return
         run, status = self.client.create_run(self.experiment_id, run_name=spec.name), "FAILED"
         try:
             self.client.log_batch(  # which splits what exceeds the limits of a request
                 run.info.run_id,
-                params=[Param(name, str(value)) for name, value in parameters_of(evaluation, spec).items()],
-                metrics=[
-                    Metric(name, value, run.info.start_time, 0) for name, value in metrics_of(evaluation, spec).items()
-                ],
-                tags=[RunTag("reelabel.evaluated_at", evaluation.created_at)],
+                params=[Param(name, str(value)) for name, value in parameters.items()],
+                metrics=[Metric(name, value, run.info.start_time, 0) for name, value in metrics.items()],
+                tags=[RunTag("reelabel.evaluated_at", evaluation.created_at), RunTag(_DIGEST, digest)],
             )
             status = "FINISHED"
         finally:
             self.client.set_terminated(run.info.run_id, status)
+
+    def _is_logged(self, digest: str) -> bool:
+        same = f"tags.`{_DIGEST}` = '{digest}' and attributes.status = 'FINISHED'"
+        return bool(self.client.search_runs([self.experiment_id], same, max_results=1))
 
 
 def open_experiment(dataset: str) -> Experiment:
@@ -138,7 +146,7 @@ def metrics_of(evaluation: Evaluation, spec: CandidateScore) -> dict[str, float]
     return {name: float(value) for name, value in figures.items() if value is not None}
 
 
-def _interval(name: str, found: Proportion | Difference | None) -> dict[str, float]:
+def _interval(name: str, found: Estimate | Difference | None) -> dict[str, float]:
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high} if found else {}
 
 

@@ -35,10 +35,9 @@ _LAST_UPDATE_S = 5.0
 
 
 class ProgressArtifact:
-    """A progress bar of jobs, moved by a thread of its own: the run does not wait for Prefect, which may be away."""
+    """A progress bar of jobs, updated by a thread of its own, so that the run never waits for Prefect."""
 
     def __init__(self, *, total: int) -> None:
-        """Start at 0%."""
         self._total = total
         self._done = 0
         self._has_ended = False
@@ -49,7 +48,6 @@ class ProgressArtifact:
         self._thread = threading.Thread(target=target, args=(self._move,), name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        """Show the bar."""
         self._thread.start()
         return self
 
@@ -61,7 +59,6 @@ class ProgressArtifact:
             self._thread.join(_LAST_UPDATE_S)
 
     def update(self, done: int) -> None:
-        """Move the bar."""
         set_jobs_left(max(0, self._total - done))
         self._done = done
         self._changed.set()

@@ -1,4 +1,4 @@
-"""How videos are described: the options of a run or a request made a spec, its banks, and what describes by it."""
+"""Description of videos: the spec and the label sets of a run or a request, and the describer that they make."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def open_describer(
     stores: tuple[ObjectStore, ObjectStore] | None = None,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoDescriber:
-    """Return what describes videos.
+    """Make a describer.
 
     `banks` are those of tags and of captions. `stores` are where videos are read, and where frames and vectors are;
     None opens both. `charge` measures the time in which the encoder works.
@@ -107,17 +107,17 @@ def open_describer(
     )
 
 
-def _read(place: str | None, objects: ObjectStore) -> Bank:
-    assert place is not None
-    if "://" not in place:
-        return read_bank(Path(place).expanduser())
+def _read(uri: str | None, objects: ObjectStore) -> Bank:
+    assert uri is not None
+    if "://" not in uri:
+        return read_bank(Path(uri).expanduser())
     with temporary_folder("bank") as folder:
-        copy = folder / f"bank{Path(place).suffix}"
+        copy = folder / f"bank{Path(uri).suffix}"
         try:
-            copy.write_bytes(objects.read(place, max_bytes=MAX_BYTES))
+            copy.write_bytes(objects.read(uri, max_bytes=MAX_BYTES))
         except ObjectError as error:
-            raise ConfigurationError(f"Cannot read the bank {place}: {error.message}") from None
+            raise ConfigurationError(f"Cannot read the bank {uri}: {error.message}") from None
         try:
             return read_bank(copy)
         except ConfigurationError as error:
-            raise ConfigurationError(error.message.replace(str(copy), place)) from None
+            raise ConfigurationError(error.message.replace(str(copy), uri)) from None

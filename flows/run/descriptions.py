@@ -63,30 +63,19 @@ def prepare_descriptions(
     profile: WallClockProfile,
     *,
     base: DescribeSpec | None = None,
+    dry_run: bool = False,
 ) -> Iterator[Prepared]:
     """Resolve the spec, and embed its banks unless an earlier run has; the encoder stays loaded for the plan.
 
-    `base` is the spec of the earlier run, in a backfill.
+    `base` is the spec of the earlier run, in a backfill. With `dry_run`, nothing is embedded.
     """
     model_info, spec, banks = resolve_request(request, settings, base=base)
+    if dry_run:
+        yield Prepared(spec=spec, model_info=model_info, execute=_execute_nothing)
+        return
     with embedded_banks(settings, model_info, spec, banks, profile) as (encoder, info, banks_embedded):
         execute = partial(_execute_here, encoder=encoder, info=info, banks=banks_embedded)
         yield Prepared(spec=spec, model_info=model_info, execute=execute)
-
-
-@contextmanager
-def resolve_descriptions(
-    request: DescribeRequest | BackfillRequest,
-    settings: Settings,
-    _jobs: JobTable,
-    _database: Engine,
-    _profile: WallClockProfile,
-    *,
-    base: DescribeSpec | None = None,
-) -> Iterator[Prepared]:
-    """Resolve the spec as `prepare_descriptions` does, for a dry run: no encoder is opened, and no bank embedded."""
-    model_info, spec, _banks = resolve_request(request, settings, base=base)
-    yield Prepared(spec=spec, model_info=model_info, execute=_execute_nothing)
 
 
 def _execute_nothing(*_run: object) -> None:

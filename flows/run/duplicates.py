@@ -1,4 +1,4 @@
-"""Jobs of a manifest that ask the same about videos that show the same, of which one is asked for all."""
+"""Jobs with the same question about near-duplicate videos, of which one is answered for all."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DuplicateJobs:
 
     @property
     def warning(self) -> str:
-        """Say, in a clause, how many jobs are asked because nothing is known of their videos; empty if none is."""
+        """A clause on the jobs that are answered because their videos have no vectors; empty without any."""
         if not self.unseen:
             return ""
         return (
@@ -71,7 +71,7 @@ class DuplicateJobs:
         return selected.chosen(is_copy)
 
     def describe(self, selected: JobTable) -> str:
-        """Say how many jobs of a selection are asked, and how many get the answers of others."""
+        """Count, in a sentence, the jobs of a selection that are answered and those that get a copy."""
         copies = len(self.copies(selected))
         asked = pluralize(len(selected) - copies, "job")
         return f"Once per duplicate: {asked} to ask, whose answers are copied to {copies:,} more."
@@ -107,7 +107,7 @@ def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, sp
     """
     if spec.chunk_s is not None:
         raise ConfigurationError(
-            "once_per_duplicate copies answers about whole videos, and not about chunks; leave out it, or set chunk_s "
+            "once_per_duplicate copies answers about whole videos, and not about chunks; leave it out, or set chunk_s "
             "to 0 (its default is the setting chunks.chunk_s)."
         )
     assert spec.once_per_duplicate is not None

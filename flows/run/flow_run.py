@@ -13,19 +13,23 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 
 from flows.run.names import run_name
 from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
-from reelabel.errors import ObjectError, ReelabelError
+from reelabel.errors import ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.location import dataset_name, fill_date_placeholders, has_date_placeholders, nightly_dataset
 from tasks.plans.plan import plan_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
 
     from flows.run.request import ManifestRequest
     from infra.settings import Settings
@@ -100,6 +104,12 @@ def name_of_worker(stage: str) -> str:
     return run_name(stage, about, _started_at(), where=f"{socket.gethostname()}/{os.getpid()}")
 
 
+def delete_flow_run(client: SyncPrefectClient, run: FlowRun) -> None:
+    """Delete a flow run, unless another process has done so."""
+    with suppress(ObjectNotFound):
+        client.delete_flow_run(run.id)
+
+
 def _started_at() -> datetime:
     return (flow_run.scheduled_start_time or datetime.now(UTC)).astimezone(UTC)
 
@@ -125,9 +135,9 @@ def write_error_file(manifest: str, settings: Settings) -> Iterator[None]:
     except ManifestError as error:
         try:
             objects.replace(uri, f"{error.message}\n".encode())
-        except (ObjectError, OSError) as refused:
+        except ReelabelError as refused:
             get_run_logger().warning("%s was not written: %s", uri, refused)
         raise
-    with suppress(ObjectError):
+    with suppress(ReelabelError):  # there is none, or this login may only read manifests
         objects.stat(uri)
         objects.remove(uri)

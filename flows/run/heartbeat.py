@@ -7,7 +7,6 @@ import contextvars
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prefect.events import emit_event
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 FAILURE_RATE = "reelabel.run.failure-rate"
 STALLED = "reelabel.run.stalled"
 _BEAT_S = 15.0
-# A fifth of the jobs is more than bad videos explain; before so many have ended, a few would count as many.
+# Bad videos alone rarely fail a fifth of the jobs; the rate means little before this many have ended.
 _FAILURE_RATE, _FAILURE_JOBS = 0.2, 100
 # Seconds without a finished job, the time to load a model included, after which a run counts as stalled.
 _STALL_S = 1800.0
@@ -63,19 +62,17 @@ class _Alarm:
     def __init__(self, run_id: UUID, progress: Progress) -> None:
         self._run_id = run_id
         self._progress = progress
-        self._last = _Sample(jobs=0, at_s=time.monotonic())
+        self._jobs, self._progressed_s = 0, time.monotonic()
         self._emitted: set[str] = set()
 
     def check(self) -> None:
-        """Check the run for failures and for a stall."""
         self.check_failure_rate()
         jobs, now_s = self._progress.jobs_ended, time.monotonic()
-        if jobs != self._last.jobs:
-            self._last = _Sample(jobs=jobs, at_s=now_s)
+        if jobs != self._jobs:
+            self._jobs, self._progressed_s = jobs, now_s
             self._emitted.discard(STALLED)
-        elif now_s - self._last.at_s >= _STALL_S:
-            ended = f"{pluralize(jobs, 'job')} had ended before"
-            self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
+        elif (stalled_s := now_s - self._progressed_s) >= _STALL_S:
+            self._emit(STALLED, f"no job has ended for {stalled_s:,.0f} s; {pluralize(jobs, 'job')} had ended before")
 
     def check_failure_rate(self) -> None:
         ended, failed = self._progress.jobs_ended, self._progress.tally["jobs_failed"]
@@ -93,9 +90,3 @@ class _Alarm:
             related=[run],
             payload={"message": f"Run {self._run_id}: {what}."},
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
-    jobs: int
-    at_s: float

@@ -1,4 +1,4 @@
-"""What is in flight at once: shards extracted ahead, several at the engine; and how all of it ends soon."""
+"""Shards in flight: extracted ahead of the engine, answered several at a time, and cancelled at the end of a flow."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def work_ahead(
     *,
     max_concurrent: int,
 ) -> Iterator[ShardReport]:
-    """Work on items, several at once, and yield what the oldest ones give.
+    """Submit items, several at a time, and yield the reports of the oldest.
 
     Args:
-        items: What to work on; None if there is nothing at the moment.
+        items: The items; None if there is none at the moment.
         submit: Starts work on an item.
         settle: Waits for its end, and yields its report, if it has one.
         max_concurrent: Maximum items in progress.
@@ -132,7 +132,7 @@ def work_ahead(
 
 
 def forget_results() -> None:
-    """Have Prefect forget the states of earlier tasks, which it keeps to the end of the flow to link their results.
+    """Drop the states of earlier tasks, which Prefect keeps to the end of the flow to link their results.
 
     Nothing here passes a result from task to task, and a run of a million jobs has twenty thousand tasks.
     """
@@ -224,7 +224,6 @@ def make_inference_context(
     settings: Settings,
     database: Engine,
 ) -> InferenceContext:
-    """Return what inference needs besides its shards."""
     return InferenceContext(
         spec=spec,
         backend=backend,
@@ -238,11 +237,10 @@ def make_inference_context(
 
 @contextmanager
 def cancel_on_exit(*stores: ObjectStore) -> Iterator[None]:
-    """When the body ends, cancel its waits and its requests to stores, which may stall for as long as they like.
+    """When the body ends, cancel its waits, and its requests to stores, which may stall without limit.
 
-    If SIGTERM ended the body, as of a process whose pod or spot instance goes, also end this process some seconds
-    later, whatever else its tasks wait for. Enter it last, so that the other contexts of a flow have these seconds to
-    release what they hold.
+    If SIGTERM ended the body, as when a pod or a spot instance is stopped, also end this process some seconds later,
+    whatever its tasks wait for. Enter it last, so that the other contexts of a flow have these seconds to clean up.
     """
     with ExitStack() as stack:
         for store in stores:

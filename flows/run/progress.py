@@ -44,8 +44,6 @@ class Progress:
         tally: The sum of their tallies; with those of other machines, `engines_ms` is what their engines did, and
             `gpu_ms` for how long they held GPUs.
         gpus: GPUs held by the engines, once loaded.
-        profile: Wall-clock profile.
-        prices: What machines cost.
         max_cost: Cost at which the run ends.
         frames_setting: Setting of the number of frames, for advice.
     """
@@ -75,17 +73,15 @@ class Progress:
         return _LOAD in self.tally
 
     def note_load(self, *, gpus: int, start_ms: float) -> None:
-        """Note what the engine holds, and how long it took to start."""
         self.gpus = gpus
         self.tally.update({_LOAD: start_ms})
 
     def add(self, report: ShardReport) -> None:
-        """Add a shard."""
         self.tally.update(report.tally)
         set_time_spent(self.profile.spent_ms)
 
     def take_over(self, sums: ShardSums, *, earlier: Mapping[str, float]) -> None:
-        """Set the sums to those of a plan's workers plus the tally of earlier plans."""
+        """Replace the sums by those of a plan's workers, plus the tally of earlier plans."""
         tally = Counter(earlier)
         tally.update(sums.tally)
         self.tally = tally  # at once, as another thread reads it
@@ -93,7 +89,6 @@ class Progress:
         self.engines, self.gpus = max(self.engines, sums.engines), max(self.gpus, sums.gpus)
 
     def cost(self) -> RunCost:
-        """Return the cost so far."""
         return RunCost(
             jobs=self.jobs_ended,
             wall_ms=self._wall_ms(),
@@ -118,7 +113,7 @@ class Progress:
             )
 
     def _price(self) -> float | None:
-        """Return what the run has cost so far; None without prices."""
+        """Return the cost so far; None without prices."""
         if not self.prices.is_set:
             return None
         return self._gpu_hours() * self.prices.per_gpu_hour + self.cost().cpu_hours * self.prices.per_cpu_hour
@@ -158,9 +153,9 @@ class Progress:
         if not engines_ms:
             return own_ms
         own_ms.pop(RunPhase.ELSEWHERE, None)
-        # Another run that works on the plan includes its own setup and audit, which are not ours.
-        theirs = engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
-        return own_ms | {part: engines_ms[part] / self.engines for part in theirs}
+        # Another run that works on the plan reports its own setup and audit as well.
+        remote = engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
+        return own_ms | {part: engines_ms[part] / self.engines for part in remote}
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the run's row."""

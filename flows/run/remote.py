@@ -75,13 +75,13 @@ def execute_remotely(
         artifact.update(progress.jobs_ended)
 
     with progress.profile.doing(RunPhase.ELSEWHERE), _dropped_if_stopped(run, plan), artifact:
-        extract_flows.start()
-        infer_flows.start()  # at the same time, since the model takes a while to load
+        extract_flows.start_if_ended()
+        infer_flows.start_if_ended()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(plan_state, database, plan.plan_id)).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
             for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
                 if shards:
-                    flows.start_again()
+                    flows.start_if_ended()
             alarm.check(state)
             show()
             if progress.is_over_budget() and plan.run_id == run_id:  # else its workers go on
@@ -108,7 +108,6 @@ class IdleAlarm:
     _since_s: dict[Work, float] = field(default_factory=dict)
 
     def check(self, state: PlanState) -> None:
-        """Warn by the current state of the plan."""
         now_s = time.monotonic()
         self._since_s = {stage: self._since_s.get(stage, now_s) for stage in state.idle_stages}
         for stage, since_s in self._since_s.items():
@@ -148,12 +147,12 @@ class _Flows:
 
     def start(self) -> None:
         """Start flow runs up to `count`, replacing those that have ended."""
-        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{place}") for place in range(self.count)]
+        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{number}") for number in range(self.count)]
         if self._ids:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
-    def start_again(self) -> None:
-        """Start flow runs in place of those that have ended, if all have; later, while Prefect does not answer."""
+    def start_if_ended(self) -> None:
+        """Start flow runs if there are none, or all have ended; if Prefect does not answer, the next call does."""
         try:
             if self.have_ended():
                 self.start()
@@ -163,7 +162,7 @@ class _Flows:
             )
 
     def have_ended(self) -> bool:
-        """Return whether none is running or about to be restarted; those that were deleted are not."""
+        """Return whether none is running or about to be restarted; deleted ones have ended."""
         with get_client(sync_client=True) as client:
             runs = [_find(client, flow_run_id) for flow_run_id in self._ids]
         states = [run.state for run in runs if run]

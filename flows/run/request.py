@@ -1,4 +1,4 @@
-"""What flows are asked for: a model each, whose fields are its parameters, with the descriptions of its form."""
+"""The parameters of the flows: one model for each, with the descriptions that its form shows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NO_OVERRIDES = QuestionOptions()
 
 
 class FlowRequest(SettingsSection):
-    """What a flow is asked for: each field is one of its parameters, with the description that forms show."""
+    """Parameters of a flow; the text below a field describes it in forms and on the command line."""
 
     @classmethod
     def of(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields' own
-        """Make a request of what a user has given.
+        """Validate what a user has passed.
 
         Raises:
-            ConfigurationError: A value is refused.
+            ConfigurationError: A value does not fit; the sentence names it as forms do.
         """
         try:
             return cls(**values)
@@ -58,8 +58,6 @@ class FlowRequest(SettingsSection):
 
 
 class RunRequest(FlowRequest):
-    """What every run is asked for."""
-
     kind: ClassVar[str]
 
     manifest: Manifest
@@ -71,8 +69,6 @@ class RunRequest(FlowRequest):
 
 
 class ManifestRequest(RunRequest):
-    """What a run of a whole manifest is asked for."""
-
     manifest: Manifest
     """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet. Here and in the dataset, {scheduled_date}
     or {scheduled_date:%Y/%m} is replaced by the day for which the run was scheduled."""
@@ -88,8 +84,6 @@ class ManifestRequest(RunRequest):
 
 
 class ClassifyRequest(ManifestRequest):
-    """What `classify` is asked for."""
-
     kind: ClassVar[str] = "classify"
 
     once_per_duplicate: float | None = Field(None, ge=0.5, le=1)
@@ -100,8 +94,6 @@ class ClassifyRequest(ManifestRequest):
 
 
 class DescribeRequest(ManifestRequest):
-    """What `describe` is asked for."""
-
     kind: ClassVar[str] = "describe"
 
     options: DescribeOptions = DescribeOptions()
@@ -109,8 +101,6 @@ class DescribeRequest(ManifestRequest):
 
 
 class BackfillRequest(RunRequest):
-    """What `backfill` is asked for."""
-
     kind: ClassVar[str] = "backfill"
 
     ids: Annotated[list[str], _SELECTION] = Field([])
@@ -126,8 +116,6 @@ class BackfillRequest(RunRequest):
 
 
 class SurveyRequest(FlowRequest):
-    """What `survey` is asked for."""
-
     manifest: Manifest
     """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet."""
     sample: int | None = Field(None, ge=2)
@@ -143,8 +131,6 @@ class SurveyRequest(FlowRequest):
 
 
 class EvaluateRequest(FlowRequest):
-    """What `evaluate` is asked for."""
-
     manifest: Manifest
     """Parquet file of jobs with a filled-in column answer, or a glob: a path, or s3://bucket/jobs/*.parquet."""
     samplers: list[str] = Field(["keyframes"], min_length=1, max_length=50)

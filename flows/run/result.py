@@ -38,7 +38,6 @@ class RunResult:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return a sentence or two, and those that a backfill notes."""
         message = str(self.report) if self.answered else f"{NOTHING_TO_DO}{self._why_nothing()}. {self.report}"
         return " ".join([message, *self.notes])
 

@@ -1,4 +1,4 @@
-"""A run: what it was asked for, what was prepared for it, and what it works with."""
+"""A run: its request, its prepared spec and model, its jobs, and the services that it uses."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a run does with its jobs, as far as it can be checked before the run's first row.
+    """The part of a run that is checked before its first row is written.
 
     Attributes:
         execute: Executes a plan until it is drained; takes the run, the plan, the run's progress, and the indexes of
             the plan's shards that had ended before the run joined it.
         warnings: Without final periods.
-        duplicates: Jobs that get each other's answers; None asks all.
+        duplicates: Groups of jobs of which only one is answered; None answers every job.
     """
 
     spec: Spec
@@ -68,7 +68,6 @@ class Run:
 
     @property
     def spec(self) -> Spec:
-        """The spec of its rows."""
         return self.prepared.spec
 
     @property

@@ -170,7 +170,7 @@ def _resolve_native(
     """Replace `native`, also where it is the default, by the sampler that the model was trained with."""
     if options["sampler"] == NATIVE:
         options = options | {"sampler": model_info.native_sampler}
-        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and _says_num_frames(usual))
+        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and _sets_num_frames(usual))
         if model_info.native_frames and not is_set:
             options["num_frames"] = model_info.native_frames
     if _dense_sampler(options) == NATIVE:
@@ -245,7 +245,7 @@ def _options_of(sampling: Sampling | SamplingSettings) -> dict[str, Any]:
     return sampling.to_dict() if isinstance(sampling, Sampling) else sampling.model_dump()
 
 
-def _says_num_frames(usual: Sampling | SamplingSettings) -> bool:
+def _sets_num_frames(usual: Sampling | SamplingSettings) -> bool:
     return isinstance(usual, Sampling) or "num_frames" in usual.model_fields_set
 
 
@@ -260,21 +260,16 @@ def _unused_options(sampler: str, escalate_below: float | str | None) -> frozens
     return ROUTING_OPTIONS | {"frame_recovery"}
 
 
-ENGINE = "vllm"
-
-
 def require_model(flow: str, parameters: Mapping[str, Any], settings: Settings) -> None:
-    """Do nothing for flows other than classify and describe.
+    """Check that `classify` or `describe` has a model; other flows need none.
 
     Raises:
-        ConfigurationError: Neither the parameters nor the settings name the model that the flow needs.
+        ConfigurationError: Neither the parameters nor the settings name it.
     """
     given = parameters.get("overrides" if flow == "classify" else "options") or {}
     if given.get("model"):
         return
-    if flow == "classify" and settings.model.backend == ENGINE and not settings.model.name:
-        from tasks.model.backend import backend_of  # noqa: PLC0415 - only to refuse
-
+    if flow == "classify" and settings.model.backend == "vllm" and not settings.model.name:
         backend_of(settings).model_info(None, settings)
     if flow == "describe" and not settings.describe.model:
         read_encoder_info(settings)

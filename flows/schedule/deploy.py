@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
@@ -14,12 +14,11 @@ from flows.schedule.automations import apply_automations
 from flows.schedule.deployments import desired_deployments, plan_deployment
 from flows.schedule.lookup import find_deployment
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.location import is_one_file, stat_manifest_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from flows.schedule.deployments import DeploymentPlan
     from infra.settings import Settings
@@ -40,14 +39,15 @@ def deploy_flows(
     With `own_worker`, these settings are its own.
 
     Raises:
-        ConfigurationError: A schedule or a placeholder is malformed; the nightly manifest is one file that does not
+        ConfigurationError: A schedule or a placeholder is malformed; a nightly manifest is one file that does not
             exist; or, with `own_worker`, no model is named for what is scheduled. Nothing has been changed.
     """
     with get_client(sync_client=True) as client:
         types = {pool.name: pool.type for pool in client.read_work_pools()}
         desired = desired_deployments(settings, types)
         plans = [plan_deployment(each, find_deployment(client, each.full_name), unpause=unpause) for each in desired]
-        _require_manifest(settings)
+        for each in desired:
+            _require_manifest(each.parameters, settings)
         for name, error in unnamed_models(plans, settings).items() if own_worker else ():
             raise ConfigurationError(f"{name} would fail each time: {error.message}")
         if not dry_run:
@@ -74,13 +74,12 @@ def unnamed_models(plans: Sequence[DeploymentPlan], settings: Settings) -> dict[
     return found
 
 
-def _require_manifest(settings: Settings) -> None:
-    nightly = settings.nightly
-    may_be_empty = nightly.may_be_empty and "may_be_empty" in nightly.model_fields_set
-    if not nightly.manifest or may_be_empty or not is_one_file(nightly.manifest):
+def _require_manifest(parameters: Mapping[str, Any], settings: Settings) -> None:
+    manifest = parameters.get("manifest")
+    if not manifest or parameters.get("may_be_empty") or not is_one_file(manifest):
         return
-    uri = absolute_uri(nightly.manifest)
-    if not stat_manifest_files(uri, ObjectStore(settings.store, settings.web)):
+    if not stat_manifest_files(manifest, ObjectStore(settings.store, settings.web)):
         raise ConfigurationError(
-            f"There is no manifest at {uri}; correct its name, or deploy it with --may-be-empty if it appears later."
+            f"There is no manifest at {manifest}; correct its name, or deploy it with --may-be-empty if it appears "
+            "later."
         )

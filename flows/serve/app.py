@@ -40,13 +40,7 @@ class Health(BaseModel):
 def make_app(
     service: Service, routers: Sequence[APIRouter] = (), *, open_paths: frozenset[str] = frozenset()
 ) -> FastAPI:
-    """Create the application.
-
-    Args:
-        service: State shared by the routes.
-        routers: The routes.
-        open_paths: Paths that need no token, such as a page that asks for it.
-    """
+    """Create the application; `open_paths` need no token, such as a page that asks for it."""
     settings = service.settings.serve
     app = FastAPI(title="Reelabel", version=version("reelabel"), redoc_url=None)
     # So that generated clients send it; the guard checks it before anything is read.

@@ -27,34 +27,23 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
-    from tasks.live.messages import SessionConfig
     from tasks.live.model import LiveModel
-    from tasks.live.record.recorder import SessionRecord
     from tasks.live.sessions import Sessions
 
 
 @dataclass(slots=True)
 class Answering:
-    """The routes of the loaded models.
-
-    Attributes:
-        routers: The routes.
-        end_sessions: Ends all live sessions and waits until their clients are notified; None without live sessions.
-    """
+    """The routes of the loaded models."""
 
     routers: list[APIRouter] = field(default_factory=list)
-    end_sessions: Callable[[], Awaitable[None]] | None = None
+    end_sessions: Callable[[], Awaitable[None]] | None = None  # and notify their clients; None without live sessions
 
 
 @contextmanager
 def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
     """Load the models of `serve.load`; yield their routes.
 
-    Clients may name local files only in the folders of `extract.allow_roots`.
-
-    Args:
-        settings: The settings, with `serve.load`.
-        uploads: Folder of uploaded videos.
+    Of local files, clients may name those in the folders of `extract.allow_roots` and `uploads`.
 
     Raises:
         ModelError: A model cannot be loaded.
@@ -82,17 +71,12 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
                 sessions = stack.enter_context(_open_sessions(settings, classifier.live, pool, database))
                 answering.end_sessions = sessions.close
                 routers.append(live_router(sessions))
-                info, needs_token = sessions.setup.info, settings.serve.token is not None
-                routers.append(
-                    page_router(
-                        needs_token=needs_token, takes_audio=info.takes_audio, produces_speech=info.produces_speech
-                    )
-                )
+                routers.append(page_router(sessions.setup.info, needs_token=settings.serve.token is not None))
         yield answering
 
 
 def with_uploads(settings: Settings, folder: Path) -> Settings:
-    """Return settings that allow reading uploaded videos, too."""
+    """Return settings that also allow reading the videos of a folder."""
     extract = settings.extract
     roots = {"allow_roots": (*extract.allow_roots, folder.resolve())}
     return settings.model_copy(update={"extract": extract.model_copy(update=roots)})
@@ -100,12 +84,8 @@ def with_uploads(settings: Settings, folder: Path) -> Settings:
 
 @contextmanager
 def _open_sessions(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[Sessions]:
-    """Yield the live sessions, with recording."""
+    """Yield the live sessions, which are recorded."""
     info = model.wait_ready()
-    recorder = Recorder(database, SealedFiles.of(settings.store))
-    with closing(recorder):
-
-        def open_record(session_id: str, config: SessionConfig) -> SessionRecord:
-            return recorder.open_session(session_id, config, info)
-
+    with closing(Recorder(database, SealedFiles.of(settings.store))) as recorder:
+        open_record = partial(recorder.open_session, info=info)
         yield make_sessions(settings, model=model, info=info, pool=pool, open_record=open_record)

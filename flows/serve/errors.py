@@ -8,9 +8,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -29,8 +28,7 @@ _RETRY_AFTER_S = 5.0
 _CLIENT_GONE = 499  # nginx's code; no client reads it
 
 
-class ClientGoneError(Exception):
-    """The client has disconnected."""
+class ClientGoneError(Exception): ...
 
 
 GONE = (ClientGoneError, ClientDisconnect)
@@ -46,7 +44,7 @@ class ErrorBody(BaseModel):
 
 
 class RequestError(ReelabelError):
-    """The request is invalid, or cannot be taken now.
+    """The request is invalid, or cannot be answered now.
 
     Attributes:
         status: HTTP status.
@@ -54,29 +52,52 @@ class RequestError(ReelabelError):
     """
 
     def __init__(self, message: str, *, code: str, status: HTTPStatus, retry_after_s: float | None = None) -> None:
-        """Store the code and the message of the response."""
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # of this refusal, not of the class
+        self.code = code  # type: ignore[misc]  # of this error, not of the class
         self.status = status
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Preserve the options when pickled."""
         make = partial(type(self), code=self.code, status=self.status, retry_after_s=self.retry_after_s)
         return make, (self.message,)
 
 
 def error_response(code: str, message: str, status: HTTPStatus, *, retry_after_s: float | None = None) -> JSONResponse:
-    """Return the error response to a refused request."""
     headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    refusal = ErrorBody(code=code, message=escape_controls(message))
-    return JSONResponse(refusal.model_dump(), status_code=status, headers=headers)
+    body = ErrorBody(code=code, message=escape_controls(message))
+    return JSONResponse(body.model_dump(), status_code=status, headers=headers)
 
 
-def error_response_to(error: Exception) -> JSONResponse:
-    """Return the error response to a request that failed with an error; log internal errors for the operator."""
+def invalid(message: str) -> RequestError:
+    return RequestError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+def invalid_request(faults: Iterable[ErrorDetails]) -> RequestError:
+    """Return an error that names each invalid field."""
+    return invalid(f"{'; '.join(map(_clause, faults))}.")
+
+
+def _clause(fault: ErrorDetails) -> str:
+    if fault["type"] in {"json_invalid", "json_type"}:
+        return f"The body is not valid JSON ({fault.get('ctx', {}).get('error', 'no object')})"
+    where = ".".join(map(str, fault["loc"]))
+    clause = describe_fault(fault, {"extra_forbidden": "unknown field"})
+    return f"{where}: {clause}" if where else f"The body {clause}"
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Make an application answer every error with a code and a message."""
+    app.add_exception_handler(ReelabelError, _answer)
+    for gone in GONE:
+        app.add_exception_handler(gone, _answer_nobody)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(Exception, _answer)
+
+
+# Coroutines, because functions would run in threads, for which there is no time when the service stops.
+async def _answer(_request: Request, error: Exception) -> JSONResponse:
     match error:
         case RequestError():
             return error_response(error.code, error.message, error.status, retry_after_s=error.retry_after_s)
@@ -90,60 +111,19 @@ def error_response_to(error: Exception) -> JSONResponse:
         case ReelabelError():
             _LOG.error("%s", error.message)
             return error_response(error.code, error.message, HTTPStatus.INTERNAL_SERVER_ERROR)
-        case _:
+        case _:  # Starlette logs it
             return error_response(
                 "internal", "The service failed on this request; its log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
             )
 
 
-def invalid(message: str) -> RequestError:
-    """Return the error of a request that violates a rule, named in the message."""
-    return RequestError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=_CLIENT_GONE)  # for the record
 
 
-def invalid_request(faults: Iterable[ErrorDetails]) -> RequestError:
-    """Return the error of a request with invalid fields; the message names each."""
-    return invalid(f"{'; '.join(map(_clause, faults))}.")
-
-
-def _clause(fault: ErrorDetails) -> str:
-    if fault["type"] in {"json_invalid", "json_type"}:
-        return f"The body is not valid JSON ({fault.get('ctx', {}).get('error', 'no object')})"
-    where = ".".join(str(part) for part in fault["loc"] if part != "body")
-    clause = describe_fault(fault, {"extra_forbidden": "unknown field"})
-    return f"{where or 'The body'}: {clause}" if where else f"The body {clause}"
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Make an application answer every error with a code and a message."""
-
-    # Coroutines, because functions would run in threads, for which there is no time when the service stops.
-    async def answer(_request: Request, error: Exception) -> JSONResponse:
-        return error_response_to(error)
-
-    async def answer_invalid(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError | ValidationError)
-        return error_response_to(invalid_request(error.errors()))
-
-    async def answer_http(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        return _of_http(request, error)
-
-    app.add_exception_handler(ReelabelError, answer)
-    for gone in GONE:
-        app.add_exception_handler(gone, _of_nobody)
-    app.add_exception_handler(RequestValidationError, answer_invalid)
-    app.add_exception_handler(HTTPException, answer_http)
-    app.add_exception_handler(Exception, answer)
-
-
-async def _of_nobody(_request: Request, _error: Exception) -> Response:
-    """Answer a client that has disconnected, for the record."""
-    return Response(status_code=_CLIENT_GONE)
-
-
-def _of_http(request: Request, error: HTTPException) -> JSONResponse:
-    """Answer requests that the router itself refuses."""
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    """Answer requests that the router refuses."""
+    assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     path = request.url.path
     messages: Mapping[HTTPStatus, str] = {

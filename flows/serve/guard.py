@@ -31,19 +31,11 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, *, settings: ServeSettings, open_paths: frozenset[str] = OPEN_PATHS) -> None:
-        """Guard an application.
-
-        Args:
-            app: The application.
-            settings: The token and the allowed web sites.
-            open_paths: Paths that need no token.
-        """
         self._app = app
         self._settings = settings
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on authorised requests."""
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
@@ -101,7 +93,7 @@ class Guard:
 
 
 def _name_in(host: str) -> str | None:
-    """Return the name in a Host header; None if the header is not a host with an optional port."""
+    """Return the name in a Host header; None unless the header is a host with an optional port."""
     try:
         split = urlsplit(f"//{host}")
         is_whole = split.netloc == host and "@" not in host and (split.port is not None or not host.endswith(":"))

@@ -1,4 +1,4 @@
-"""Stricter uvicorn protocols, in which no connection starves the others."""
+"""Stricter protocols for uvicorn, in which no connection starves the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_PAUSE_S = 0.01
 
 
 class _Turns:
-    """An asyncio transport that pauses reading for its protocol or for its connection's turn."""
+    """An asyncio transport that pauses reading for its protocol, or until its connection's next turn."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401 - asyncio's
         transport.max_size = _READ_BYTES
@@ -40,7 +40,7 @@ class _Turns:
             self._transport.resume_reading()
 
     def charge(self, spent_s: float, size: int) -> None:
-        """Wait for the next turn if this many bytes took unusually long."""
+        """Pause reading if this many bytes took unusually long."""
         self._owed_s = max(0.0, self._owed_s + spent_s - size * _USUAL_S_PER_BYTE)
         pause_s = _SHARE * self._owed_s
         if pause_s < _LEAST_PAUSE_S or self._waits_for_turn or self._transport.is_closing():
@@ -56,8 +56,6 @@ class _Turns:
 
 
 class _InTurns(asyncio.Protocol):
-    """Makes a protocol wait for its turn."""
-
     loop: asyncio.AbstractEventLoop
     transport: Any
 
@@ -70,15 +68,11 @@ class _InTurns(asyncio.Protocol):
         transport.charge(time.thread_time() - began_s, len(data))
 
 
-class WebSocketProtocol(_InTurns, WebSocketsSansIOProtocol):
-    """Protocol of live sessions."""
+class WebSocketProtocol(_InTurns, WebSocketsSansIOProtocol): ...
 
 
 class HttpProtocol(_InTurns, H11Protocol):
-    """Protocol of requests."""
-
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
-        """Parse strictly."""
         super().__init__(*arguments, **options)
         self.conn = _StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
 

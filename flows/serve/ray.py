@@ -44,7 +44,7 @@ from reelabel_engine.protocol import EngineTimes
 from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import InferenceBackend, backend_of
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,10 +84,7 @@ class Arguments(BaseModel):
 
 
 def application(arguments: dict[str, str]) -> serve.Application:
-    """Build the application; each of its replicas reads the settings of its own machine.
-
-    Args:
-        arguments: See `Arguments`.
+    """Build the application from `Arguments`; each of its replicas reads the settings of its own machine.
 
     Raises:
         ConfigurationError: The arguments or settings are invalid, or there is no authentication.
@@ -104,10 +101,10 @@ def application(arguments: dict[str, str]) -> serve.Application:
     if "classify" in load:
         has_engine = chosen.gpus and model.backend != "openai"
         gpus = model.tensor_parallel_size * _count(model.engines) if has_engine else 0
-        engine = _deploy(Engine, settings, target=slots, cpus=_cpus(gpus), gpus=gpus).bind()
+        engine = _deploy(Engine, settings, target=slots, cpus=gpus or _MODEL_CPUS, gpus=gpus).bind()
     if "analyze" in load:
         gpus = _count(settings.describe.engines) if chosen.gpus else 0
-        encoder = _deploy(Encoder, settings, target=slots, cpus=_cpus(gpus), gpus=gpus).bind()
+        encoder = _deploy(Encoder, settings, target=slots, cpus=gpus or _MODEL_CPUS, gpus=gpus).bind()
         streams = serve.deployment(
             num_replicas=1, ray_actor_options={"num_cpus": 0}, max_ongoing_requests=_READS_OF_STREAMS
         )(Streams).bind()
@@ -121,7 +118,7 @@ def application(arguments: dict[str, str]) -> serve.Application:
 
 
 def _checked(settings: Settings) -> Settings:
-    """Return the settings if several machines can share them."""
+    """Check that several machines can share the settings."""
     if settings.serve.token is None and not settings.serve.without_token:
         raise ConfigurationError(
             "Ray Serve's address is not set here, so others may reach it: set serve.token, or serve.without_token if a "
@@ -137,13 +134,8 @@ def _checked(settings: Settings) -> Settings:
 
 
 def _count(engines: int | str) -> int:
-    """Return the number of engines of a replica; one for `auto`."""
+    """Return the engines of a replica: one for `auto`."""
     return engines if isinstance(engines, int) else 1
-
-
-def _cpus(gpus: int) -> float:
-    """Return the CPUs of a replica with this many GPUs."""
-    return gpus or _MODEL_CPUS
 
 
 def _deploy(
@@ -159,7 +151,7 @@ def _deploy(
 
     Args:
         deployed: Its class.
-        settings: Limits of requests.
+        settings: The time limit of its shutdown.
         target: Target requests in progress per replica.
         most: Maximum requests in progress per replica, and queued per caller; None is twice the target.
         cpus: CPUs per replica.
@@ -182,24 +174,15 @@ class Ingress:
     """The deployment that receives requests."""
 
     def __init__(self, decoder: Any) -> None:  # noqa: ANN401 - a handle
-        """Open the state shared by the routes.
-
-        Args:
-            decoder: Handle of the decoder.
-
-        Raises:
-            DiskFullError: There is no space for uploads.
-        """
+        self._stack = ExitStack()
         settings = load_settings()
         # Ray Serve chooses its address, perhaps a public one: only the token authenticates clients.
         listening = settings.serve.model_copy(update={"host": "0.0.0.0"})  # noqa: S104
         start_telemetry(settings.metrics, page=True)
-        self._stack = ExitStack()
         self._service = self._stack.enter_context(open_service(settings.model_copy(update={"serve": listening})))
         self._decoder = decoder
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """Return the application."""
         handle, load = self._decoder, self._service.settings.serve.load
         routers = []
         if "analyze" in load:
@@ -209,7 +192,6 @@ class Ingress:
         return make_app(self._service, routers)
 
     def __del__(self) -> None:
-        """Remove the uploads."""
         self._stack.close()
 
 
@@ -227,17 +209,7 @@ class Decoder:
     """The deployment that decodes videos in the sandbox, and caches frames and embeddings."""
 
     async def __init__(self, engine: Any, encoder: Any, streams: Any) -> None:  # type: ignore[misc]  # noqa: ANN401 - Ray's
-        """Open the parts that `serve.load` needs, with the settings of this machine.
-
-        Args:
-            engine: Handle of the deployment that answers questions; None without questions.
-            encoder: Handle of the one that embeds frames; None without descriptions.
-            streams: Handle of the one that holds streams.
-
-        Raises:
-            ConfigurationError: The settings conflict, or a bank cannot be used.
-            ModelError: The model cannot be used.
-        """
+        """Open what `serve.load` needs, by the handles of other deployments; None without questions or descriptions."""
         # The event loop must not wait for other deployments.
         await asyncio.to_thread(self._open, engine, encoder, streams)
 
@@ -262,12 +234,10 @@ class Decoder:
             self._stack = stack.pop_all()
 
     def classify(self, asked: ClassifyRequest, video: bytes | None) -> object:
-        """Answer a question, with the bytes of its video if it was uploaded."""
         with self._kept(video) as upload:
             return result_or_error(partial(classify.answer, self._classifier, asked, upload))
 
     def analyze(self, asked: AnalyzeRequest, video: bytes | None) -> object:
-        """Describe a video, with its bytes if it was uploaded."""
         with self._kept(video) as upload:
             return result_or_error(partial(analyze.answer, self._analyzer, asked, upload))
 
@@ -281,7 +251,6 @@ class Decoder:
             yield path
 
     def __del__(self) -> None:
-        """End its processes."""
         if hasattr(self, "_stack"):
             self._stack.close()
 
@@ -294,11 +263,6 @@ class _Model:
         self._fault: ModelError | None = None
 
     def check_health(self) -> None:
-        """Report to Ray Serve whether the model can be used.
-
-        Raises:
-            ModelError: It cannot be reloaded.
-        """
         if self._fault:
             raise self._fault
 
@@ -309,20 +273,13 @@ class _Model:
         return outcome
 
     def __del__(self) -> None:
-        """End its processes."""
         self._stack.close()
 
 
 class Engine(_Model):
-    """The deployment that answers questions with the backend of `model.backend`."""
+    """The deployment that answers questions, by the backend of `model.backend`; its methods are those of a backend."""
 
     def __init__(self) -> None:
-        """Load the model with the settings of this machine.
-
-        Raises:
-            ModelError: The model cannot be loaded.
-            ConfigurationError: The settings conflict, or a server cannot be reached.
-        """
         super().__init__()
         settings = load_settings()
         backend = backend_of(settings)
@@ -333,24 +290,16 @@ class Engine(_Model):
         self._info = self._backend.wait_ready()
 
     def info(self) -> EngineInfo:
-        """Return the engine's report."""
         return self._info
 
     def answer(self, batch: Batch) -> object:
-        """Answer a batch, like `InferenceBackend.answer`."""
         return self._outcome(partial(self._backend.answer, batch))
 
 
 class Encoder(_Model):
-    """The deployment that embeds frames and texts."""
+    """The deployment that embeds frames and texts; its methods are those of an encoder."""
 
     def __init__(self) -> None:
-        """Load the model with the settings of this machine.
-
-        Raises:
-            ModelError: The model cannot be loaded.
-            ConfigurationError: There are fewer GPUs than processes.
-        """
         super().__init__()
         settings = load_settings()
         self._encoder = self._stack.enter_context(closing(open_encoder(settings, read_encoder_info(settings))))
@@ -358,15 +307,12 @@ class Encoder(_Model):
         self._info = self._encoder.info()
 
     def info(self) -> EncoderInfo:
-        """Return the encoder's report."""
         return self._info
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> object:
-        """Embed frames, like `Encoder.embed_images`."""
         return self._outcome(partial(self._encoder.embed_images, videos))
 
     def embed_texts(self, texts: Sequence[str]) -> object:
-        """Embed texts, like `Encoder.embed_texts`."""
         return self._outcome(partial(self._encoder.embed_texts, texts))
 
 
@@ -374,7 +320,6 @@ class _RemoteModel(Lifetime):
     """The replicas of a model's deployment, which Ray Serve starts and stops."""
 
     def __init__(self, handle: Any) -> None:  # noqa: ANN401 - Ray's
-        """Take the handle of the deployment."""
         self._handle = handle
 
     def start(self) -> None:
@@ -391,12 +336,10 @@ class RemoteEngine(_RemoteModel, InferenceBackend):
     times = EngineTimes()
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until a replica has loaded the model; return its report."""
         info: EngineInfo = call(self._handle.info)
         return info
 
     def answer(self, batch: Batch) -> list[Reply]:
-        """Answer a batch."""
         replies: list[Reply] = call(self._handle.answer, batch)
         return replies
 
@@ -408,18 +351,15 @@ class RemoteEncoder(_RemoteModel):
     loaded: EncoderInfo | None = None
 
     def info(self) -> EncoderInfo:
-        """Wait until a replica has loaded the model; return its report."""
         self.loaded = info = call(self._handle.info)
         self.processes = max(1, info.gpus)
         return self.loaded
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-        """Embed frames."""
         vectors: npt.NDArray[np.float32] = call(self._handle.embed_images, videos)
         return vectors
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed texts."""
         texts_as_vectors: EmbeddedTexts = call(self._handle.embed_texts, texts)
         return texts_as_vectors
 
@@ -428,22 +368,19 @@ class RemoteStreams(Streams):
     """The `Streams` of their deployment; its methods raise what `call` raises."""
 
     def __init__(self, handle: Any) -> None:  # noqa: ANN401 - Ray's
-        """Take the handle of the deployment."""
         self._handle = handle
 
     def read(self, stream_id: str) -> StreamState:
-        """Return the state of a stream."""
         state: StreamState = call(self._handle.read, stream_id)
         return state
 
     def advance(self, stream_id: str, state: StreamState) -> bool:
-        """Replace the state of a stream."""
         advanced: bool = call(self._handle.advance, stream_id, state)
         return advanced
 
 
 def result_or_error(work: Callable[[], Result]) -> Result | ReelabelError:
-    """Call a function; return the result or an expected error: if raised, Ray would wrap it and log its stack."""
+    """Return an expected error instead of raising it: Ray would wrap it and log its traceback."""
     try:
         return work()
     except ReelabelError as error:
@@ -451,13 +388,9 @@ def result_or_error(work: Callable[[], Result]) -> Result | ReelabelError:
 
 
 def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
-    """Call a method that returns what `result_or_error` returns, and wait; must run in a thread.
+    """Call a method of a handle, and wait for its `result_or_error`; must run in a thread.
 
-    If a replica is lost, its work is retried on another one, once.
-
-    Args:
-        method: Of a deployment's handle.
-        arguments: Its arguments.
+    If a replica is lost, another one is called, once.
 
     Raises:
         RequestError: All replicas are busy, or two were lost.

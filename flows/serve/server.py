@@ -1,4 +1,4 @@
-"""Runs the server of the application: address, shutdown, and timeouts of silent clients."""
+"""Runs the HTTP server: its address, its shutdown, and timeouts of silent clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _BACKLOG = 2048
-# Other things must also stop within the ten seconds of Ctrl-C.
+# Of the ten seconds of Ctrl-C; engines and services also stop within them.
 _INTERRUPT_S = 4.0
 _SWEEP_S = 1.0
 _POLL_S = 0.05
@@ -93,11 +93,7 @@ def url_of(opened: socket.socket) -> str:
 
 @contextmanager
 def answering_loading(opened: socket.socket, settings: ServeSettings) -> Iterator[None]:
-    """Answer all requests with 503, `/health` with the status `loading`; the last connections wait for the next server.
-
-    Args:
-        opened: The reserved socket; it remains open.
-        settings: The settings with the address.
+    """Answer all requests with 503, `/health` with the status `loading`; the socket stays open for the next server.
 
     Raises:
         ConfigurationError: Another process is listening there by now.
@@ -144,8 +140,8 @@ def serve(
     Args:
         app: The application.
         opened: The reserved socket.
-        settings: The settings with the timeouts.
-        ready: Called when the first request can be answered.
+        settings: The timeouts.
+        ready: Called when requests can be answered.
         end_sessions: Ends all live sessions and waits until their clients are notified.
 
     Returns:
@@ -165,12 +161,6 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that stops at SIGINT and SIGTERM, and disconnects silent clients.
-
-    Attributes:
-        ended_by: The first signal.
-    """
-
     def __init__(
         self,
         app: FastAPI,
@@ -195,7 +185,7 @@ class _Server(uvicorn.Server):
             ws_max_size=MAX_MESSAGE_BYTES,
         )
         super().__init__(config)
-        self.ended_by: int | None = None
+        self.ended_by: int | None = None  # the first signal
         self._ready, self._end_sessions = ready, end_sessions
         self._grace_s = settings.stop_timeout_s
         self._sweeper, self._swept_s = Sweeper(silence_s=settings.idle_timeout_s), 0.0
@@ -206,7 +196,7 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, end live sessions, and give the remaining time to requests in progress."""
+        """Stop listening, end live sessions, and give the remaining time to requests in progress."""
         began_s = time.monotonic()
         if self._end_sessions is not None:
             for server in self.servers:
@@ -231,14 +221,12 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - the library's signature
-        """Start shutting down."""
         self.ended_by = self.ended_by or sig
         if sig == signal.SIGINT:
             self._grace_s = _INTERRUPT_S
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Close stalled connections."""
         now_s = time.monotonic()
         if now_s - self._swept_s > _SWEEP_S:
             self._swept_s = now_s
@@ -250,16 +238,11 @@ class Sweeper:
     """Closes connections that send nothing, do not read, or never finish their handshake; runs in their event loop."""
 
     def __init__(self, *, silence_s: float) -> None:
-        """Start with none.
-
-        Args:
-            silence_s: Maximum seconds for which a connection may wait for the same thing.
-        """
-        self._silence_s = silence_s
+        self._silence_s = silence_s  # for which a connection may wait for the same thing
         self._waits: dict[Any, tuple[object, float]] = {}  # what each waits for, and since when
 
     def sweep(self, connections: Iterable[Any]) -> None:
-        """Check all connections, which are uvicorn protocols."""
+        """Check connections, which are uvicorn protocols."""
         now_s, before, self._waits = time.monotonic(), self._waits, {}
         for connection in list(connections):
             transport, waits_for = connection.transport, _waits_for(connection)

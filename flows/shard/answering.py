@@ -1,4 +1,4 @@
-"""What inference on a shard needs, and what it has found so far; questions through outages of a server."""
+"""Contexts and outcomes of inference on a shard, and batches that outlast outages of a server."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ _MEANING_LABELS = 8  # fewer may be odd questions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerContext:
-    """What answering jobs needs besides the jobs.
+    """The model, the frames and the limits by which jobs are answered.
 
     Attributes:
         batch_bytes: Maximum frame bytes in one group of a shard.
         extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
-        profile: Wall-clock profile.
     """
 
     spec: RunSpec
@@ -56,13 +55,13 @@ class AnswerContext:
         return {}
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, as `InferenceBackend.answer`: outside of a run, nobody waits for a server."""
+        """Answer a batch, as `InferenceBackend.answer`: outside of a run, without a wait for a server."""
         return self.backend.answer(batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceContext(AnswerContext):
-    """What inference of a run needs besides the shard.
+    """Also writes rows, for a run.
 
     Attributes:
         writer: Writes the results of shards.
@@ -124,7 +123,7 @@ class ShardOutcome:
 
     Attributes:
         arrived: Number of views of the shard's stream that `videos` counts.
-        second: What has been found about escalated jobs, until it is merged.
+        second: Outcomes of escalated jobs, until they are merged.
     """
 
     index: int
@@ -143,10 +142,10 @@ class ShardOutcome:
 
 
 def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Reply]:
-    """Answer a batch; if the server becomes unavailable, wait for it, and ask again only what it has not answered.
+    """Answer a batch; if the server becomes unavailable, wait for it, and resend only the unanswered questions.
 
-    A question without a reply may be what ends the server. It is asked again alone, and fails if that ends the server
-    twice, since the server then answers others again.
+    A question without a reply may be what ends the server. It is resent alone, and fails if the server ends twice, as
+    the server then answers the other questions.
 
     Raises:
         TransientError: As `InferenceBackend.answer`, or the server stays unavailable.
@@ -156,25 +155,25 @@ def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Repl
     ends, outages = Counter[int](), 0
     waiting = deque([tuple(range(len(batch.questions)))])
     while waiting:
-        places = waiting.popleft()
-        is_alone = places[0] in faults
-        asked = replace(batch.only(tuple(batch.questions[place] for place in places)), is_alone=is_alone)
+        indexes = waiting.popleft()
+        is_alone = indexes[0] in faults
+        asked = replace(batch.only(tuple(batch.questions[index] for index in indexes)), is_alone=is_alone)
         try:
             received = dict(enumerate(backend.answer(asked)))
         except ServerUnavailableError as error:
             retry_outage(backend.wait_ready)
             received = dict(error.replies)
             for at, found in error.faults.items():
-                faults[places[at]] += found
-            ends[places[0]] += is_alone and bool(error.faults)
-            if ends[places[0]] == _ENDS_PER_QUESTION:
-                received = {0: Rejected.of(ServerFailedError.after(faults[places[0]]))}
+                faults[indexes[at]] += found
+            ends[indexes[0]] += is_alone and bool(error.faults)
+            if ends[indexes[0]] == _ENDS_PER_QUESTION:
+                received = {0: Rejected.of(ServerFailedError.after(faults[indexes[0]]))}
             outages = 0 if received else outages + 1
             if outages > _MAX_OUTAGES:
                 raise
-        replies |= {places[at]: reply for at, reply in received.items()}
-        rest = [place for place in places if place not in replies]
-        if together := tuple(place for place in rest if place not in faults):
+        replies |= {indexes[at]: reply for at, reply in received.items()}
+        rest = [index for index in indexes if index not in replies]
+        if together := tuple(index for index in rest if index not in faults):
             waiting.appendleft(together)
-        waiting.extend((place,) for place in rest if place in faults)
-    return [replies[place] for place in range(len(batch.questions))]
+        waiting.extend((index,) for index in rest if index in faults)
+    return [replies[index] for index in range(len(batch.questions))]

@@ -48,15 +48,11 @@ _LOG = logging.getLogger("reelabel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptionContext:
-    """What descriptions need besides the shard.
+    """The describer, the writer and the threads with which shards are described.
 
     Attributes:
-        describer: Describes videos.
-        encoder: Embeds their frames.
-        writer: Writes the rows of shards.
         workers: Threads, each of which describes a video.
-        profile: Wall-clock profile.
-        gpus: Returns how many GPUs the encoder holds.
+        gpus: Returns the number of GPUs that the encoder holds.
         spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
     """
 

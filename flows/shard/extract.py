@@ -1,4 +1,4 @@
-"""Extraction of a shard: cut its jobs, prepare the frames that they show, and pass them on as they become ready."""
+"""Extraction of a shard: cut its jobs into chunks, and prepare the frames of their views, which inference streams."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ class FrameStream:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._extracted: ExtractedShard | None = None
         self._expected: int | None = None
@@ -152,7 +151,7 @@ def extract_shard(
 def extract_jobs(
     shard: Shard, extractor: FrameExtractor, *, workers: Executor, stream: FrameStream
 ) -> tuple[ExtractedShard, dict[tuple[View, ...], list[Job]]]:
-    """Cut a shard's jobs, and prepare what they show; also return the jobs as they are asked, by what they show."""
+    """Cut a shard's jobs, and prepare what they show; also return the jobs, or their chunks, by their views."""
     cut = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
     shown = group_by_views(cut.shard.jobs, extractor.sampling)
     views = tuple(dict.fromkeys(chain.from_iterable(shown)))

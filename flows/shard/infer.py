@@ -74,7 +74,6 @@ class _Arrivals:
     """Views as they arrive, and what jobs show that is complete by then."""
 
     def __init__(self, shown: Iterable[Shown]) -> None:
-        """Start with no view of what jobs show."""
         self.complete: deque[Shown] = deque()
         self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._missing: dict[Shown, int] = {}
@@ -85,7 +84,6 @@ class _Arrivals:
                 self._waiting.setdefault(view, []).append(views)
 
     def add(self, ready: Mapping[View, ExtractedVideo | JobError]) -> None:
-        """Add views."""
         self._outcomes |= ready
         for views in chain.from_iterable(self._waiting.pop(view, ()) for view in ready):
             self._missing[views] -= 1
@@ -169,7 +167,7 @@ def _extract_and_infer(
     shard, stream = Shard(index=shard_outcome.index, jobs=jobs), FrameStream()
     with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
         stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-    # What it finds goes into the same lists; the views that have arrived are of a stream of its own.
+    # Its outcomes go into the same lists; the views that have arrived are those of its own stream.
     infer_views(stream, by_views, context, replace(shard_outcome, arrived=0))
 
 

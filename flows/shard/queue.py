@@ -50,15 +50,13 @@ def _without_budget() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedShard:
-    """A shard and its lease."""
-
     plan: Plan
     lease: Lease
     shard: Shard = field(repr=False)
 
 
 def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManager[None]:
-    """Say in the log lines of the body which shard they are about, and which stage, unless both or neither.
+    """Add a shard and its stage to the log lines of the body; None is both stages.
 
     Its run is that of the context, or else the one that made its plan.
     """
@@ -66,12 +64,11 @@ def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManag
 
 
 def index_logged(plan_id: UUID, run_id: UUID, index: int, *, stage: str | None) -> AbstractContextManager[None]:
-    """Say the same of a shard that was not read yet."""
+    """Do the same for a shard that was not read yet."""
     return logged(run=log_fields().get("run", run_id), plan=plan_id, shard=index, stage=stage)
 
 
 def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
-    """Return the keeper of this process's leases."""
     holder = holder_name(socket.gethostname(), own_process())
     return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
@@ -170,6 +167,10 @@ class ShardQueue:
             self._failures_in_row = 0
             return result
 
+    def retry_with_files(self, plan: Plan, work: Callable[[], Result]) -> Result:
+        """Read or write files of a plan; see `retry_faults`."""
+        return retry_faults(work, {TransientError: partial(self.objects.check_reachable, [plan.plan_uri])})
+
     @property
     def _stage(self) -> str | None:
         return None if self.work is Work.BOTH else self.work.value
@@ -180,7 +181,7 @@ class ShardQueue:
             if waiting >= self.max_pending:
                 self._is_paused = True
                 return None
-        # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
+        # If the response to a claim is lost, no one renews the lease, and another worker gets the shard.
         while lease := retry_outage(self.keeper.claim, plan.plan_id, self.work):
             with index_logged(plan.plan_id, plan.run_id, lease.shard_index, stage=self._stage):
                 if lease.attempts >= MAX_ATTEMPTS:
@@ -192,7 +193,7 @@ class ShardQueue:
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
             read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index, seal=self.seal)
-            return retry_faults(read, {TransientError: partial(self.objects.check_reachable, [plan.plan_uri])})
+            return self.retry_with_files(plan, read)
         except PlanLostError as error:
             retry_outage(close_plan, self.database, plan.plan_id, state="dropped")
             if not self.skip_lost_plans:
@@ -264,7 +265,6 @@ class ServedPlans:
         seal: Seal,
         max_pending: int | None = None,
     ) -> ShardQueue:
-        """Return a queue of the shards of the served plans."""
         return ShardQueue(
             keeper=keeper,
             objects=objects,
@@ -278,10 +278,10 @@ class ServedPlans:
         )
 
     def plans(self) -> list[Plan]:
-        """List the open plans to serve, oldest first; skip those whose spec this version cannot read."""
+        """List the open plans to serve, oldest first; skip those that a worker of this version cannot process."""
         plans = open_plans(self.database)
         if self.plan_id is None:
-            return [plan for plan in plans if self._is_readable(plan)]
+            return [plan for plan in plans if self._can_process(plan)]
         return [plan for plan in plans if plan.plan_id == self.plan_id]
 
     def has_ended(self, idle_timeout_s: float) -> bool:
@@ -290,10 +290,20 @@ class ServedPlans:
         return is_over or idle_timeout_s >= self.idle_timeout_s
 
     def spec_of(self, plan: Plan) -> RunSpec:
-        """Return the spec of a plan."""
-        return retry_outage(_read_spec, self.database, plan.spec_id)
+        """Return the spec of a plan.
 
-    def _is_readable(self, plan: Plan) -> bool:
+        Raises:
+            ConfigurationError: This version cannot read it, or only the plan's own run can extract by it.
+        """
+        spec = retry_outage(_read_spec, self.database, plan.spec_id)
+        if spec.relevance:
+            raise ConfigurationError(
+                f"The sampler {spec.sampling.sampler} of plan {plan.plan_id} needs an image-text model, which only its "
+                "own run loads; leave this plan to it."
+            )
+        return spec
+
+    def _can_process(self, plan: Plan) -> bool:
         if plan.kind == "describe" or retry_outage(describes, self.database, plan.spec_id):
             return False  # its run describes its videos itself
         try:

@@ -1,4 +1,4 @@
-"""What is reported of a shard: its counts and times, its failures, and OpenTelemetry metrics.
+"""The report of a shard: its counts and times, its failures, and OpenTelemetry metrics.
 
 Metrics are discarded unless `infra.telemetry` exports them.
 """
@@ -75,7 +75,6 @@ class ShardReport:
     between_s: Mapping[str, tuple[float, float]]
 
     def __str__(self) -> str:
-        """Return one line."""
         tally, stage_ms = self.tally, part_of_tally(self.tally, "stage_ms")
         videos = f"{tally['videos_extracted']} videos extracted, {tally['videos_cached']} from the cache"
         seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in stage_ms.items())
@@ -83,7 +82,6 @@ class ShardReport:
         return f"Shard {self.index}: {ended}; {videos}; seconds: {seconds}."
 
     def with_tally(self, **amounts: float) -> ShardReport:
-        """Return it with other amounts."""
         return replace(self, tally={**self.tally, **amounts})
 
     def row(self, lap_ms: Mapping[str, float], gpus: int) -> dict[str, Any]:
@@ -283,11 +281,9 @@ def _record_step(step: str, ms: float) -> None:
 
 
 def set_jobs_left(jobs: int) -> None:
-    """Set the number of jobs that have not ended."""
     _left.set(jobs)
 
 
 def set_time_spent(spent_ms: Mapping[str, float]) -> None:
-    """Set the wall-clock time spent so far, by part."""
     for part, ms in spent_ms.items():
         _spent.set(ms / 1e3, {"part": part})

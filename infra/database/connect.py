@@ -1,4 +1,4 @@
-"""Connections to Postgres, and what is wrong with one."""
+"""Connections to Postgres, and its errors as our own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIMEOUT_S = 10
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
 # Classes and codes of SQLSTATE, and patterns in libpq's messages about connections, which have no code.
 _REFUSED = ("28", "3D", "42501")
-# A server that cannot prove that it knows the password is not sent it; it counts as away.
+# A server that cannot prove that it knows the password is not sent it; it counts as unavailable.
 _IMPOSTOR = "authentication method requirement"
 _SIGNS = re.compile(
     r"authentication failed|authentication method|password|certificate|private key|does not support SSL|"
@@ -83,8 +83,8 @@ def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size:
         isolation_level="READ COMMITTED",
         connect_args={name: value for name, value in _DEFAULTS.items() if name not in url.query},
     )
-    sqlalchemy.event.listen(engine, "connect", _write_dates_alike)
-    sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
+    sqlalchemy.event.listen(engine, "connect", _use_iso_dates)
+    sqlalchemy.event.listen(engine, "handle_error", _discard_read_only)
     return engine
 
 
@@ -97,7 +97,7 @@ def connected(settings: DatabaseSettings, login: Role = Role.WRITER) -> Iterator
         engine.dispose()
 
 
-def _write_dates_alike(connection: psycopg.Connection, _record: object) -> None:
+def _use_iso_dates(connection: psycopg.Connection, _record: object) -> None:
     """Have the server write dates as the driver reads them, where the database or the login sets another style."""
     style = connection.info.parameter_status("DateStyle")
     if style and not style.startswith("ISO"):
@@ -105,7 +105,7 @@ def _write_dates_alike(connection: psycopg.Connection, _record: object) -> None:
         connection.commit()
 
 
-def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
+def _discard_read_only(context: sqlalchemy.ExceptionContext) -> None:
     """Discard connections to a read-only server (failover)."""
     if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
         context.is_disconnect = True

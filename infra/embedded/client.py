@@ -1,4 +1,4 @@
-"""How commands use the services of a home folder, through its supervisor, which they start if there is none."""
+"""Clients of the supervisor of a home folder, which they start if there is none: start, use and stop its services."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def stop(home: Path) -> None:
 
 
 def status(home: Path) -> list[ServiceStatus]:
-    folder = Home(home)
-    found = _state(folder).get("services", {})
+    """Describe the services of a home folder, which need not exist."""
+    found = _state(Home(home)).get("services", {}) if home.exists() else {}
     return [
         ServiceStatus(
             name=name,
             pid=found[name]["pid"] if name in found else None,
             address=f"127.0.0.1:{found[name]['port']}" if name in found and name != ServiceName.WORKER else None,
-            log=folder.log(name),
+            log=home.absolute() / "logs" / f"{name}.log",
         )
         for name in ServiceName
     ]
@@ -166,12 +166,12 @@ class _Connection:
         return answer
 
     def stop(self) -> None:
-        """Have all services end, and wait until they have."""
+        """End all services, and wait until they have ended."""
         self._send({"stop": True})
         self._wait_for_end()
 
     def leave(self) -> None:
-        """Use the services no longer; if nobody does, wait until they have ended."""
+        """Stop using the services; after their last user, wait until they have ended."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         self._wait_for_end()
@@ -181,7 +181,7 @@ class _Connection:
         self._socket.close()
 
     def _send(self, request: Mapping[str, Any]) -> None:
-        with suppress(OSError):  # noticed by who waits for the answer
+        with suppress(OSError):  # the wait for the answer raises
             self._socket.sendall(json.dumps(request).encode() + b"\n")
 
     def _wait_for_end(self) -> None:
@@ -240,7 +240,7 @@ class _Use:
             self._connection.ask(keep=True)
 
     def close(self) -> None:
-        """Use the services no longer; if nobody does, wait until they have ended. A second call does nothing."""
+        """Stop using the services; after their last user, wait until they have ended. A second call does nothing."""
         self._is_closed = True
         try:
             if self._connection:

@@ -1,4 +1,4 @@
-"""The disk of the embedded services: what fails when it is full rarely says so."""
+"""A full disk of the embedded services, which their errors rarely name."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def full_disk_behind(error: BaseException, home: Path) -> DiskFullError | None:
                 "command again."
             )
         return _short_of_room(s3_data(home), _s3_needed_mib(home), "the embedded S3 server needs", "for another volume")
-    # A Postgres without room for its log of changes ends; so Prefect, which keeps its data there, seems to be gone.
+    # Postgres ends if it cannot write its WAL, and Prefect, which keeps its data there, fails with it.
     is_of_postgres = not isinstance(error, ReelabelError) or isinstance(
         error, DatabaseUnavailableError | ConfigurationError
     )

@@ -1,7 +1,7 @@
-"""The home folder of the embedded services: their data, passwords, logs and ports, and whose it must be.
+"""The home folder of the embedded services: their data, passwords, logs and ports, and the check of its owner.
 
-What is in it decides which servers commands trust and what these run, so that whoever could have put it there could act
-as its user, even as root: it is used only if it belongs, with all that is in it, to that user.
+Its files decide which servers commands trust and what these run: anyone who can write to it can act as its user, even
+as root. So it is used only if it belongs to that user, with everything in it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def write_privately(path: Path, text: str) -> None:
 
 
 def require_own(home: Path, *, postgres: Path) -> None:
-    """Check that a home folder, all in it, and what links in it lead to are this user's, and only theirs to write.
+    """Check that a home folder, its contents and the targets of its links are this user's, and that no other can write.
 
     The folder of Postgres may also belong to the user as whom Postgres runs.
     """

@@ -113,8 +113,8 @@ class Postgres:
         return ""
 
     def _url(self, port: int, user: str) -> str:
-        # With SCRAM, the server must prove that it knows the password: whoever takes its port does not, and learns
-        # nothing. The embedded server is built without TLS.
+        # With SCRAM, the server must prove that it knows the password: a process that takes its port does not, and
+        # learns nothing. The embedded server is built without TLS.
         proof = "sslmode=disable&require_auth=scram-sha-256"
         return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}?{proof}"
 
@@ -177,7 +177,7 @@ def _forget_zombie(pid_file: Path) -> None:
 
 
 def forget_variables() -> None:
-    """Forget the user's PG* variables, which concern other servers: libpq takes from them what a URL leaves open."""
+    """Unset the user's PG* variables, which concern other servers: libpq takes from them what a URL leaves out."""
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]
 

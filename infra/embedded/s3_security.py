@@ -1,4 +1,4 @@
-"""TLS of the embedded S3 server: its clients tell it from others, and its parts obey nobody else on the machine."""
+"""TLS of the embedded S3 server: clients verify it, and its components accept only each other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def mutual_tls(certificate: Certificate) -> dict[str, str]:
 
 def _signed_by_itself(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     now, number = datetime.now(UTC), x509.random_serial_number()
-    # A name of its own: clients look for who signed a certificate by name, and may know an earlier one.
+    # A unique name: clients look for a certificate's issuer by name, and may know an earlier one.
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Reelabel {number:x}")])
     return (
         x509.CertificateBuilder()

@@ -113,7 +113,7 @@ class S3Server:
                 **{name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)},
                 **mutual_tls(certificate),
                 "HOME": str(folder),
-                "GODEBUG": "http2server=0",  # over HTTP/2, a port says its settings before it asks for a signature
+                "GODEBUG": "http2server=0",  # over HTTP/2, a port sends its settings before it requires a signature
             },
             folder=folder,  # it reads settings from the current one
             umask=0o077,  # for its files, and its sockets in /tmp
@@ -143,7 +143,7 @@ class S3Server:
         return self._home.folder(self.name) / "certificate.pem"
 
     def _identities(self, folder: Path) -> Path:
-        """Write who may use the server. Keys in its environment instead would be in its log."""
+        """Write the users of the server and their keys, which would be in its log if they were in its environment."""
         credentials = {"accessKey": self._home.secret("s3-key"), "secretKey": self._home.secret("s3-secret")}
         owner = {"name": "reelabel", "credentials": [credentials], "actions": ["Admin"]}
         path = folder / "identities.secret"

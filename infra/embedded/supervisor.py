@@ -47,7 +47,7 @@ _FIRST_USER_WITHIN_S = 10.0
 _START_TIMEOUT_S = 180.0  # on a busy machine; usually seconds
 _ANSWERS_WITHIN_S = 30.0  # what has started before
 _STOP_GRACE_S = 10.0
-# Rarer with time: to ask costs processor time that what starts needs itself.
+# Less often with time: a probe takes CPU time that the starting service needs.
 _POLL_S, _LONGEST_POLL_S, _POLL_GROWTH = 0.05, 0.25, 1.3
 _ATTEMPTS = 2
 _RESTARTS, _RESTARTS_WITHIN_S = 3, 60.0
@@ -87,7 +87,7 @@ class Supervisor:
         self._end = asyncio.Event()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve connections until the last user has gone, or this is to stop; then end all services."""
+        """Serve connections until the last user disconnects, or a stop is requested; then end all services."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end.set)
@@ -130,7 +130,7 @@ class Supervisor:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
         try:
-            with suppress(ConnectionError, ValueError):  # ValueError: it is no client of ours
+            with suppress(ConnectionError, ValueError):  # ValueError: not one of our clients
                 _send(writer, self._state())
                 while line := await reader.readline():
                     request = json.loads(line)
@@ -313,7 +313,7 @@ def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
 
 
 def _end_with(supervisor: int, number: signal.Signals) -> Callable[[], None]:
-    """Return what has a child end when the thread that starts it does, which is the main one."""
+    """Return a function for a child to call: it then ends with the thread that starts it, which is the main one."""
 
     def ask_kernel() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, number)
@@ -352,7 +352,7 @@ def main(path: str) -> int:
 async def _supervise(home: Home, listening: socket.socket) -> None:
     await Supervisor(home).serve(listening)
     home.forget_socket()
-    os._exit(0)  # closes the connections: who holds one learns that all has ended
+    os._exit(0)  # closes the connections, so that clients notice the end
 
 
 if __name__ == "__main__":

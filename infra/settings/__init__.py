@@ -405,11 +405,9 @@ class ServerSettings(SettingsSection):
     --trust-request-mm-kwargs) send exact pixels and times; auto uses the first of them that works. images sends no
     times, and leads to different labels."""
     audio_input: bool = False
-    """The server accepts audio, so live sessions send it theirs."""
-    speech_output: bool = False
-    """The server can answer in speech, which live sessions pass on to their clients."""
-    voice: str = Field("alloy", min_length=1, max_length=100)
-    """The server's voice, unless a session asks for another speaker."""
+    """The server accepts audio, which live sessions then send."""
+    voice: str | None = Field(None, min_length=1, max_length=100)
+    """The server's voice, such as alloy, unless a live session names another speaker; if empty, it answers in text."""
     ca_file: AbsolutePath | None = None
     """CA certificate for a server whose certificate is not signed by a public authority."""
     concurrency: int = Field(32, ge=1, le=1024)

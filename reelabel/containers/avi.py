@@ -57,7 +57,6 @@ class _Chunk(NamedTuple):
 
     @property
     def stream(self) -> bytes:
-        """The two digits of the stream's number."""
         return self.kind[:2]
 
     @property

@@ -71,7 +71,7 @@ def read_up_to(file: BinaryFile, size: int) -> bytes:
 class OpenVideo:
     """A video that FFmpeg has opened, and whose container's format may list its frames.
 
-    `file` has its bytes, at an offset that FFmpeg does not share. With `with_places`, frames are listed with the places
+    `file` has its bytes, at a position that FFmpeg does not share. With `with_offsets`, frames are listed with those
     of their packets in it.
     """
 
@@ -81,7 +81,7 @@ class OpenVideo:
     source: VideoFile | SparseFile
     file: BinaryFile
     limits: Limits
-    with_places: bool = False
+    with_offsets: bool = False
 
     @property
     def size_bytes(self) -> int:

@@ -228,7 +228,7 @@ def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoRetur
 def _known_other(source: VideoFile | SparseFile) -> str | None:
     head = source.reopen().read(_HEAD_BYTES) if isinstance(source, VideoFile) else _OpenRanges(source).read(_HEAD_BYTES)
     head = head.lstrip(b"\xef\xbb\xbf \r\n\t")
-    return next((said for start, said in _OTHERS.items() if start.match(head)), None)
+    return next((what for start, what in _OTHERS.items() if start.match(head)), None)
 
 
 def _is_animation(source: VideoFile | SparseFile) -> bool:

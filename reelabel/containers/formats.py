@@ -25,7 +25,7 @@ FORMATS = (MP4, MATROSKA, AVI)  # in the order in which files are probed, the co
 
 @contextmanager
 def open_by_format(
-    source: VideoFile | SparseFile, limits: Limits, *, strictly: bool = False, with_places: bool = False
+    source: VideoFile | SparseFile, limits: Limits, *, strictly: bool = False, with_offsets: bool = False
 ) -> Iterator[OpenVideo]:
     """Open a video, as `open_video` does, whose format may list its frames, reading no more than its index requires.
 
@@ -53,7 +53,7 @@ def open_by_format(
             source=source,
             file=file,
             limits=limits,
-            with_places=with_places,
+            with_offsets=with_offsets,
         )
 
 

@@ -184,7 +184,7 @@ def _read_frames(video: OpenVideo, _segment: Segment) -> VideoIndex:
         (pts, is_keyframe, is_shown),
         first_pts=int(pts[is_shown].min()),
         keyframe_pts=np.sort(pts[is_keyframe & is_shown]),
-        packets=[ByteRange(entry.pos, entry.size) for entry in entries[:]] if video.with_places else (),
+        packets=[ByteRange(entry.pos, entry.size) for entry in entries[:]] if video.with_offsets else (),
     )
 
 

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class FrameInfo(NamedTuple):
-    """One frame, and its place among the frames that are shown.
+    """One frame, and its position among the frames that are shown.
 
     `pts` is `NO_PTS` if it has none; `time_s` is on the clock of the video's first frame, 0 if unknown.
     """
@@ -40,10 +40,10 @@ class FrameInfo(NamedTuple):
     is_keyframe: bool
 
 
-def frames_of(index: VideoIndex, places: Int64s) -> list[FrameInfo]:
-    rows = index.order[places]
-    times_s = np.zeros(len(rows)) if index.time_s is None else index.time_s[places]
-    columns = index.pts[rows], times_s, places, index.is_keyframe[rows]
+def frames_of(index: VideoIndex, indices: Int64s) -> list[FrameInfo]:
+    rows = index.order[indices]
+    times_s = np.zeros(len(rows)) if index.time_s is None else index.time_s[indices]
+    columns = index.pts[rows], times_s, indices, index.is_keyframe[rows]
     return [FrameInfo(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 

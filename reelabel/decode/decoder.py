@@ -88,8 +88,8 @@ class Decoder(Protocol):
     def list_announced(self) -> VideoIndex:
         """List the frames that packets announce, some of which a linear decode may not show."""
 
-    def decode(self, places: Int64s, view: View) -> Decoded:
-        """Decode the frames at some places of `VideoIndex.order`, ascending, of the last `list_frames`."""
+    def decode(self, indices: Int64s, view: View) -> Decoded:
+        """Decode the frames at some indices into `VideoIndex.order`, ascending, of the last `list_frames`."""
 
 
 class LocalDecoder:
@@ -147,10 +147,10 @@ class LocalDecoder:
                 raise FallbackRequired("packets do not announce the frames")
             return self._linear.announced
 
-    def decode(self, places: Int64s, view: View) -> Decoded:
+    def decode(self, indices: Int64s, view: View) -> Decoded:
         assert self._decode is not None
         with self._errors():
-            decoded = self._decode(places, view)
+            decoded = self._decode(indices, view)
             return replace(decoded, missing_bytes=missing_bytes(self._file), frames_decoded=self._stats.frames)
 
     def _list_keyframes(self, segment: Segment) -> VideoIndex:
@@ -165,9 +165,9 @@ class LocalDecoder:
             missing_bytes(self._file)  # what this reads belongs to the header
             self.known = self.ranges.extents
 
-        def decode(places: Int64s, view: View) -> Decoded:
+        def decode(indices: Int64s, view: View) -> Decoded:
             with _of_header():
-                return decoder.decode(places, view, self._stats, segment=segment, threads=self._threads)
+                return decoder.decode(indices, view, self._stats, segment=segment, threads=self._threads)
 
         self._decode = decode
         return decoder.index
@@ -177,7 +177,7 @@ class LocalDecoder:
             self.ranges.allow_whole_if_small()
         with _of_header():
             try:
-                video = self._enter(with_places=self.ranges is not None)
+                video = self._enter(with_offsets=self.ranges is not None)
             except FallbackRequired as error:  # such as of a fragmented MP4, which has no index at all
                 error.linear_only |= in_pieces and not segment.is_whole
                 raise
@@ -187,14 +187,14 @@ class LocalDecoder:
         codec = video.stream.codec_context
         size = (codec.width, codec.height) if video.format.is_header_sufficient else None
 
-        def decode(places: Int64s, view: View) -> Decoded:
+        def decode(indices: Int64s, view: View) -> Decoded:
             if self.ranges:
                 self.ranges.end_of_header()
                 self.known = self.ranges.index
                 with no_other_index():
-                    self.ranges.prefetch(needed_ranges(index, places))
+                    self.ranges.prefetch(needed_ranges(index, indices))
             with _of_header():
-                return self._decode_gops((video.container, video.stream), index, places, view, video.reopen, size)
+                return self._decode_gops((video.container, video.stream), index, indices, view, video.reopen, size)
 
         self._decode = decode
         return _sure(index)
@@ -205,7 +205,7 @@ class LocalDecoder:
         reopen = partial(open_video, self._file, self._limits, strictly=True)
         opened = self._open.enter_context(reopen())
         self._stream = opened[1]
-        self._decode = lambda places, view: self._decode_gops(opened, index, places, view, reopen)
+        self._decode = lambda indices, view: self._decode_gops(opened, index, indices, view, reopen)
         return _sure(index)
 
     def _list_linearly(self, way: Way) -> VideoIndex:
@@ -222,12 +222,12 @@ class LocalDecoder:
         self,
         opened: Opened,
         index: VideoIndex,
-        places: Int64s,
+        indices: Int64s,
         view: View,
         reopen: Callable[[], AbstractContextManager[Opened]],
         size: tuple[int, int] | None = None,
     ) -> Decoded:
-        canvas = Canvas(frames_of(index, places), view, self._limits, partial(video_info, *opened), size=size)
+        canvas = Canvas(frames_of(index, indices), view, self._limits, partial(video_info, *opened), size=size)
         decode_gops(
             opened,
             index,
@@ -238,10 +238,10 @@ class LocalDecoder:
             is_remote=self.ranges is not None,
             skip_loop_filter=view.skip_loop_filter,
         )
-        return canvas.finish(index.position[places])
+        return canvas.finish(index.position[indices])
 
-    def _enter(self, *, with_places: bool = False) -> OpenVideo:
-        opened = open_by_format(self._file, self._limits, strictly=True, with_places=with_places)
+    def _enter(self, *, with_offsets: bool = False) -> OpenVideo:
+        opened = open_by_format(self._file, self._limits, strictly=True, with_offsets=with_offsets)
         video = self._open.enter_context(opened)
         self._stream = video.stream
         return video

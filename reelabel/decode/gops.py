@@ -1,6 +1,6 @@
 """Decode chosen frames, each from the keyframe before it.
 
-The one place that turns GOPs into pixels, for files and for ranges of remote ones alike. It is given which frames a
+The only code that turns GOPs into pixels, for files and for ranges of remote ones alike. It is given which frames a
 video has; what it decodes is compared with that, and anything else than the frames announced ends the attempt.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from reelabel.decode.packets import threads_that_fit
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import FallbackRequired
-from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange
+from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, merge_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,7 +79,7 @@ def decode_gops(
     """
     codec, wanted = opened[1].codec_context, canvas.wanted
     pixels, positions = codec.width * codec.height, [info.position for info in wanted]
-    times, keyframes = index.pts[index.order].tolist(), index.keyframe_places.tolist()
+    times, keyframes = index.pts[index.order].tolist(), index.keyframe_indices.tolist()
     spans = spans_to_decode(positions, keyframes)
     threads = threads_that_fit(threads, codec)
     if pixels * sum(last + 1 - first for first, last in spans) < LEAST_SHARED_PIXELS:
@@ -151,17 +151,18 @@ def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
     """Return where the packets for the wanted frames are, in few ranges; raise FallbackRequired if that takes many."""
     if not index.size.any():  # read already
         return []
-    places = wanted.tolist()
-    spans = spans_to_decode(places, index.keyframe_places.tolist())
+    indices = wanted.tolist()
+    spans = spans_to_decode(indices, index.keyframe_indices.tolist())
     starts = [int(index.order[first]) for first, _ in spans]
     packets: list[ByteRange] = []
     for (first, last), start, following in zip(spans, starts, [*starts[1:], len(index.pts)], strict=True):
-        latest = max(int(index.order[place]) for place in places if first <= place <= last)
+        latest = max(int(index.order[number]) for number in indices if first <= number <= last)
         packets += _located(index, start, latest)
         if following < len(index.pts) and not index.is_keyframe[latest + 1 : following].any():
             rest = _located(index, latest + 1, following - 1)  # of the GOP, if the next one is needed as well
             packets += rest if sum(packet.size for packet in rest) <= _MAX_REST_BYTES else []
-    ranges = _bridged(packets)
+    # Small gaps, such as sound between pictures, cost less than a request of their own.
+    ranges = merge_ranges(sorted(packets), gap_bytes=BLOCK_BYTES)
     if len(ranges) > _MAX_RANGES:
         raise FallbackRequired("the required packets are scattered over the file")
     return ranges
@@ -170,14 +171,3 @@ def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
 def _located(index: VideoIndex, first: int, last: int) -> list[ByteRange]:
     rows = slice(first, last + 1)
     return list(map(ByteRange, index.pos[rows].tolist(), index.size[rows].tolist()))
-
-
-def _bridged(packets: Iterable[ByteRange]) -> list[ByteRange]:
-    """Merge ranges with small gaps, such as sound between pictures, which cost less than a request of their own."""
-    ranges: list[ByteRange] = []
-    for packet in sorted(packets):
-        if ranges and packet.start <= ranges[-1].end + BLOCK_BYTES:
-            ranges[-1] = ByteRange(ranges[-1].start, max(ranges[-1].end, packet.end) - ranges[-1].start)
-        else:
-            ranges.append(packet)
-    return ranges

@@ -20,7 +20,13 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import video_info
 from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
-from reelabel.decode.packets import CodecParameters, decode_single_packet, prime_mpeg4_decoder, threads_that_fit
+from reelabel.decode.packets import (
+    can_copy,
+    copy_decoder,
+    decode_single_packet,
+    prime_mpeg4_decoder,
+    threads_that_fit,
+)
 from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets, has_parameter_sets
 from reelabel.errors import FallbackRequired
 from reelabel.index import UNKNOWN_POSITION
@@ -63,32 +69,45 @@ class KeyframeDecoder:
 
     def decode(self, rows: Int64s, view: View, stats: DecodeStats, *, segment: Segment, threads: int) -> Decoded:
         """Decode some keyframes; raise FallbackRequired if the file contradicts the index."""
-        index, stream, file, first = self.index, self.video.stream, self.video.file, self.keyframes.first
-        codec = CodecParameters.of(stream.codec_context)
+        index, file, codec = self.index, self.video.file, self.video.stream.codec_context
         if isinstance(file, SparseFile):
             file.prefetch(map(ByteRange, index.pos[rows].tolist(), index.size[rows].tolist()))
-        prime_mpeg4_decoder(stream.codec_context, first)
+        prime_mpeg4_decoder(codec, self.keyframes.first)
         packets = self._read_packets(rows.tolist())
-        if is_spliced := any(is_splice_point(packet, stream.codec_context) for packet in packets):
+        if is_spliced := any(is_splice_point(packet, codec) for packet in packets):
             index = replace(index, total_frames=None, position=np.full_like(index.position, UNKNOWN_POSITION))
-        others_bring_parameters = has_parameter_sets(first, stream.codec_context)
-        describe = partial(video_info, self.video.container, stream)
-        wanted = _timed(index, rows, packets)
-        canvas = Canvas(wanted, view, self.video.limits, describe)
-        _decode(
-            canvas,
-            packets,
-            self._decoders(codec, packets, threads),
-            stats,
-            others_bring_parameters=others_bring_parameters,
-            counts_packets=self.keyframes.counts_packets,
-        )
-        positions = _positions(index, rows, packets, stream.codec_context)
-        decoded = canvas.finish(positions, is_counted=not is_spliced)
+        others_bring_them = has_parameter_sets(self.keyframes.first, codec)
+        for packet in packets:
+            check_parameter_sets(packet, codec, others_bring_them=others_bring_them)
+        describe = partial(video_info, self.video.container, self.video.stream)
+        canvas = Canvas(_timed(index, rows, packets), view, self.video.limits, describe)
+        # The first packet goes to the stream's own decoder: only its frames carry the rotation.
+        items = list(zip(canvas.wanted, packets, strict=True))
+        decoders = self._decoders(packets, threads)
+        canvas.share(items, [partial(self._draw, canvas, stats, decoder) for decoder in decoders])
+        decoded = canvas.finish(_positions(index, rows, packets, codec), is_counted=not is_spliced)
         are_times_right = index.pts[rows].tolist() == [packet.pts for packet in packets]
         if not segment.is_whole and not are_times_right:
             raise FallbackRequired("keyframe times in the index are wrong", index_is_wrong=True)
         return decoded
+
+    def _draw(
+        self,
+        canvas: Canvas,
+        stats: DecodeStats,
+        codec: VideoCodecContext,
+        items: Iterable[tuple[FrameInfo, Packet[VideoStream]]],
+    ) -> None:
+        for info, packet in items:
+            frame = decode_single_packet(codec, packet)
+            stats.add(1)
+            check_interlaced_flag(frame, packet, codec)
+            if self.keyframes.counts_packets and codec.has_b_frames:
+                raise FallbackRequired("presentation order differs from decode order")
+            canvas.draw(info, frame)
+            del frame
+            if canvas.stopped.is_set():
+                return
 
     def _read_packets(self, rows: Sequence[int]) -> list[Packet[VideoStream]]:
         packets, is_proven = [], self.index.is_order_proven
@@ -101,17 +120,14 @@ class KeyframeDecoder:
             raise FallbackRequired("keyframes are not presented in index order")
         return packets
 
-    def _decoders(
-        self, codec: CodecParameters | None, packets: Sequence[Packet[VideoStream]], threads: int
-    ) -> list[VideoCodecContext]:
-        # Side data, such as new extradata, would reach only one of the decoders.
-        may_share = codec is not None and not any(any(packet.iter_sidedata()) for packet in packets)
-        if self.video.container.format.name == "matroska,webm" and codec and codec.name in _SITED_BY_MATROSKA:
-            may_share = False
+    def _decoders(self, packets: Sequence[Packet[VideoStream]], threads: int) -> list[VideoCodecContext]:
         own = self.video.stream.codec_context
-        more = threads_that_fit(threads, own) - 1
-        others = [codec.open(self.video.limits) for _ in range(more)] if codec and may_share else []
-        return [own, *others]
+        # Side data, such as new extradata, would reach only one of the decoders.
+        may_share = can_copy(own) and not any(any(packet.iter_sidedata()) for packet in packets)
+        if self.video.container.format.name == "matroska,webm" and own.codec.name in _SITED_BY_MATROSKA:
+            may_share = False
+        more = min(threads_that_fit(threads, own), len(packets)) - 1 if may_share else 0
+        return [own, *(copy_decoder(own, self.video.limits) for _ in range(more))]
 
 
 def _timed(index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]]) -> list[FrameInfo]:
@@ -129,35 +145,6 @@ def _positions(
     positions: Int64s = index.position[rows]
     positions[[not is_closed_gop_start(packet, codec) for packet in packets]] = UNKNOWN_POSITION
     return positions
-
-
-def _decode(
-    canvas: Canvas,
-    packets: Sequence[Packet[VideoStream]],
-    codecs: Sequence[VideoCodecContext],
-    stats: DecodeStats,
-    *,
-    others_bring_parameters: bool,
-    counts_packets: bool = False,
-) -> None:
-    for packet in packets:
-        check_parameter_sets(packet, codecs[0], others_bring_them=others_bring_parameters)
-
-    def work(codec: VideoCodecContext, items: Iterable[tuple[FrameInfo, Packet[VideoStream]]]) -> None:
-        for info, packet in items:
-            frame = decode_single_packet(codec, packet)
-            stats.add(1)
-            check_interlaced_flag(frame, packet, codec)
-            if counts_packets and codec.has_b_frames:
-                raise FallbackRequired("presentation order differs from decode order")
-            canvas.draw(info, frame)
-            del frame
-            if canvas.stopped.is_set():
-                return
-
-    # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
-    items = list(zip(canvas.wanted, packets, strict=True))
-    canvas.share(items, [partial(work, codec) for codec in codecs[: len(items)]])
 
 
 def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:

@@ -13,7 +13,7 @@ from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import frame_rate, video_info
 from reelabel.decode.canvas import Canvas, Decoded, frames_of
-from reelabel.decode.read_index import scan_file, scan_packets
+from reelabel.decode.read_index import scan_packets, try_scan
 from reelabel.errors import FallbackRequired
 from reelabel.index import NO_PTS, VideoIndex
 from reelabel.output_order import ClockReader, play_times
@@ -44,7 +44,7 @@ class LinearVideo:
         """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all."""
         self._source, self._limits, self._stats = source, limits, stats
         self._listed, self._pass = ExitStack(), ExitStack()
-        scanned = _announced_frames(source, limits) if by_packets else None
+        scanned = try_scan(source, limits, all_shown=True) if by_packets else None
         if scanned is None:
             with open_video(source, limits) as opened:
                 scanned = scan_frames(*opened, limits)
@@ -86,14 +86,14 @@ class LinearVideo:
         end_s = round(self.index.filled_s(frame_rate(stream)), 3)
         return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
 
-    def decode(self, places: Int64s, view: View) -> Decoded:
+    def decode(self, indices: Int64s, view: View) -> Decoded:
         """Take some frames, which ascend; raise FallbackRequired if one is another than its packet has announced."""
-        canvas = Canvas(frames_of(self.index, places), view, self._limits, lambda: video_info(*self._decoded))
+        canvas = Canvas(frames_of(self.index, indices), view, self._limits, lambda: video_info(*self._decoded))
         for info in canvas.wanted:
             if not self._reach(info):
                 break
             canvas.draw(info, self._frame)
-        return canvas.finish(self.index.position[places], note=self.note)
+        return canvas.finish(self.index.position[indices], note=self.note)
 
     def _reach(self, info: FrameInfo) -> bool:
         is_announced = self.index.kind == "packets"
@@ -117,14 +117,6 @@ class LinearVideo:
         self._decoded = self._pass.enter_context(open_video(self._source, self._limits))
         self._frames = decode_all(*self._decoded, self._limits)
         self._position = -1
-
-
-def _announced_frames(source: VideoFile | SparseFile, limits: Limits) -> VideoIndex | None:
-    """Return the frames that packets announce, in the order of the decode; None if they do not."""
-    try:
-        return scan_file(source, limits, all_shown=True)
-    except FallbackRequired:
-        return None
 
 
 def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) -> VideoIndex:

@@ -80,7 +80,7 @@ def list_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex |
     try:
         index = keyframes_of_container(file, limits)
     except (FallbackRequired, VideoUnreadableError):
-        return None if isinstance(file, SparseFile) else _scanned(file, limits)
+        return None if isinstance(file, SparseFile) else try_scan(file, limits, all_shown=False)
     return index if index.is_listed else None
 
 
@@ -90,9 +90,10 @@ def keyframes_of_container(file: VideoFile | SparseFile, limits: Limits) -> Vide
         return video.read_keyframes()[0]
 
 
-def _scanned(file: VideoFile, limits: Limits) -> VideoIndex | None:
+def try_scan(file: VideoFile | SparseFile, limits: Limits, *, all_shown: bool) -> VideoIndex | None:
+    """List all frames of a file, as `scan_file` does; None if that cannot."""
     try:
-        return scan_file(file, limits, all_shown=False)
+        return scan_file(file, limits, all_shown=all_shown)
     except FallbackRequired:
         return None
 
@@ -101,11 +102,13 @@ def _read_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
     try:
         return keyframes_of_container(file, limits)
     except (FallbackRequired, VideoUnreadableError) as error:
+        if isinstance(file, SparseFile) and isinstance(file.failure, FallbackRequired):
+            file.failure = None  # the index would have needed most of the file; the header was read before it
         with open_video(file, limits) as opened:
             header = VideoIndex(info=video_info(*opened), kind="container", lists="keyframes", note=str(error))
     if isinstance(file, SparseFile) or file.size_bytes > WHOLE_BYTES:
         return header
-    scanned = _scanned(file, limits)
+    scanned = try_scan(file, limits, all_shown=False)
     return replace(scanned, note=header.note) if scanned else header
 
 
@@ -121,7 +124,7 @@ def _read_frames(file: VideoFile | SparseFile, limits: Limits, *, of_any_size: b
 
 
 def _frames_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
-    with open_by_format(file, limits, with_places=True) as video:
+    with open_by_format(file, limits, with_offsets=True) as video:
         index = video.read_frames()
     if index.doubt:
         check_forward(index.pts[index.is_shown], index.is_keyframe[index.is_shown])

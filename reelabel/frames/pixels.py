@@ -33,7 +33,6 @@ _RED, _GREEN, _BLUE = range(3)
 
 
 def write_options(encoding: Encoding) -> pa.ipc.IpcWriteOptions:
-    """Return Arrow's compression options for an encoding."""
     is_compressed = encoding in {"zstd", "sparse"}
     return pa.ipc.IpcWriteOptions(
         compression=pa.Codec("zstd", compression_level=_ZSTD_LEVEL) if is_compressed else None

@@ -41,7 +41,6 @@ class MessageContent:
 
     @property
     def videos(self) -> list[str]:
-        """The URIs of the videos, in order."""
         return [uri for kind, uri in self.media if kind == "video"]
 
 

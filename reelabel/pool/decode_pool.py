@@ -101,7 +101,7 @@ class DecodePool:
             videos_per_process=videos_per_process,
             ahead=ahead,
         )
-        self._count, self._occupied = processes, threading.local()
+        self._count, self._loops = processes, _Loops()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A DecodePool cannot be pickled; make one in each process, or use PrepareVideo, which does.")
@@ -163,16 +163,13 @@ class DecodePool:
             ConfigurationError: It keeps all of them, and would wait for itself forever.
         """
         self._require_free()
-        self._occupied.count = getattr(self._occupied, "count", 0) + 1
-        stack = ExitStack()
-        stack.callback(self._free)
+        running, stack = self._loops.running, ExitStack()
+        running.append(None)
+        stack.callback(running.pop)  # by whichever thread ends the loop
         return stack
 
-    def _free(self) -> None:
-        self._occupied.count = max(0, getattr(self._occupied, "count", 0) - 1)
-
     def _require_free(self) -> None:
-        if getattr(self._occupied, "count", 0) >= self._count:
+        if len(self._loops.running) >= self._count:
             raise ConfigurationError(
                 f"This thread's loops over batches() occupy all {self._count} decoding processes; end one, or use a "
                 "pool of more."
@@ -281,6 +278,13 @@ class DecodePool:
                         f"The decoding process returned invalid data ({error}); the video may have compromised it. "
                         "Treat the video as malicious."
                     ) from None
+
+
+class _Loops(threading.local):
+    """An entry for each process that this thread keeps for itself."""
+
+    def __init__(self) -> None:
+        self.running: list[None] = []
 
 
 @dataclass(slots=True)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Settings that a decoding process receives when it starts."""
-
     memory_bytes: int
     threads: int
     sandbox: SandboxMode

@@ -122,9 +122,9 @@ def _require_sealed(descriptor: int, size_bytes: int) -> None:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
         raise InvalidReplyError("a descriptor of no memory file") from None
-    facts = os.fstat(descriptor)
-    if seals & _SEALS != _SEALS or facts.st_size != size_bytes:
-        raise InvalidReplyError(f"a memory file of {facts.st_size:,} bytes with seals {seals}")
+    found = os.fstat(descriptor)
+    if seals & _SEALS != _SEALS or found.st_size != size_bytes:
+        raise InvalidReplyError(f"a memory file of {found.st_size:,} bytes with seals {seals}")
     # The process has paid for each page: none is a hole, which would be filled at the pool's cost, nor a huge page.
-    if facts.st_blocks * _BLOCK_BYTES < size_bytes or os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
+    if found.st_blocks * _BLOCK_BYTES < size_bytes or os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
         raise InvalidReplyError("a memory file with holes")

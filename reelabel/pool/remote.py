@@ -76,12 +76,12 @@ class RemoteDecoder:
     def list_announced(self) -> VideoIndex:
         return self._list("list_announced")
 
-    def decode(self, places: Int64s, view: View) -> Decoded:
+    def decode(self, indices: Int64s, view: View) -> Decoded:
         self._is_listed = True
         if self.ranges:
             self.ranges.is_in_header = False
-        decoded: Decoded = self._call(Decoded, "decode", places, view)
-        if len(decoded.pts) != len(places):
+        decoded: Decoded = self._call(Decoded, "decode", indices, view)
+        if len(decoded.pts) != len(indices):
             self.process.distrust()
             raise InvalidReplyError("another number of frames than was asked for")
         self.frames_decoded = decoded.frames_decoded

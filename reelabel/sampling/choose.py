@@ -1,4 +1,4 @@
-"""Choice of frames: by a sampler, among those in the segment, or by their place in the video."""
+"""Choice of frames: by a sampler, among those in the segment, or by their position or time."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chosen:
-    """The frames that a sampler shows, or that are wanted by their place.
+    """The frames that a sampler shows, or that are wanted by position or time.
 
     Attributes:
-        places: Their places in `VideoIndex.order`, with repeats; ascending, but for wanted ones; shape (M,), M >= 1.
+        indices: Those into `VideoIndex.order`, with repeats; ascending, but for wanted ones; shape (M,), M >= 1.
         instants_s: The instants they were chosen for, in seconds; shape (M,); None if the sampler targets no instants.
         starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
         is_empty: Whether no frame lies in the segment, so that the last one before it is shown.
     """
 
-    places: Int64s
+    indices: Int64s
     instants_s: Float64s | None = None
     starts_s: float | None = None
     is_empty: bool = False
 
     @property
     def unique(self) -> Int64s:
-        """Each place once, ascending."""
-        return np.unique(self.places)
+        """Each index once, ascending."""
+        return np.unique(self.indices)
 
 
 def choose(
@@ -73,13 +73,13 @@ def choose(
 
 def _choose_wanted(index: VideoIndex, wanted: Wanted, segment: Segment) -> Chosen:
     if isinstance(wanted, Instants):
-        return Chosen(places=wanted.choose(index))
+        return Chosen(indices=wanted.choose(index))
     within, starts_s, is_empty = _in_segment(index, segment)
-    return Chosen(places=wanted.choose(within), starts_s=starts_s, is_empty=is_empty)
+    return Chosen(indices=wanted.choose(within), starts_s=starts_s, is_empty=is_empty)
 
 
 def _choose_keyframes(index: VideoIndex, sampling: Sampling, segment: Segment, *, every: bool) -> Chosen:
-    candidates = index.keyframe_places
+    candidates = index.keyframe_indices
     candidates = candidates if candidates.size else np.arange(len(index.order))
     starts_s, is_empty = None, False
     if not segment.is_whole:
@@ -89,7 +89,7 @@ def _choose_keyframes(index: VideoIndex, sampling: Sampling, segment: Segment, *
         starts_s = start_s + (segment.start_s or 0.0)
     if not every and sampling.num_frames != EVERY:
         candidates = candidates[pick_evenly(len(candidates), sampling.num_frames)]
-    return Chosen(places=candidates, starts_s=starts_s, is_empty=is_empty)
+    return Chosen(indices=candidates, starts_s=starts_s, is_empty=is_empty)
 
 
 def _choose_frames(index: VideoIndex, sampling: Sampling, segment: Segment, windows: Windows) -> Chosen:
@@ -116,11 +116,11 @@ def _choose_frames(index: VideoIndex, sampling: Sampling, segment: Segment, wind
     if deviations is not None:
         assert stream.times_s is not None
         instants_s = (stream.times_s[indices] - deviations)[order]
-    return Chosen(places=numbers[indices[order]], instants_s=instants_s, starts_s=starts_s, is_empty=is_empty)
+    return Chosen(indices=numbers[indices[order]], instants_s=instants_s, starts_s=starts_s, is_empty=is_empty)
 
 
 def _in_segment(index: VideoIndex, segment: Segment) -> tuple[Int64s, float | None, bool]:
-    """Return the places of the frames in a segment, its start, and whether it has none: the one before is used."""
+    """Return the indices of the frames in a segment, its start, and whether it has none: the one before is used."""
     if segment.is_whole:
         return np.arange(len(index.order)), None, False
     times_s, start_s = _clock(index)
@@ -171,7 +171,7 @@ class Instants:
     seconds: Sequence[float]
 
     def choose(self, index: VideoIndex) -> Int64s:
-        """Return the wanted places in `VideoIndex.order`; SamplingRefusedError without timestamps."""
+        """Return the wanted indices in `VideoIndex.order`; SamplingRefusedError without timestamps."""
         if index.time_s is None or index.start_s is None:
             raise SamplingRefusedError("The video has no timestamps; ask for frames by their positions.")
         since_s = np.array(self.seconds, np.float64) + index.start_s

@@ -25,7 +25,7 @@ _LANES = 8  # float32 lanes in a vector of torch's CPU kernel
 _UNROLLED = 2 * _LANES
 
 
-def sample_qwen2_vl(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_qwen2_vl(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
     Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
@@ -34,27 +34,27 @@ def sample_qwen2_vl(sampling: SamplerOptions, facts: VideoProperties) -> Indices
     Raises:
         SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
     """
-    facts.check_rate("qwen2_vl", instead="fps")
-    wanted = facts.total_frames / facts.fps * min(sampling.fps or _FPS, _MAX_FPS)
-    most = _even(min(sampling.max_frames or _MAX_FRAMES, facts.total_frames))
+    video.check_rate("qwen2_vl", instead="fps")
+    wanted = video.total_frames / video.fps * min(sampling.fps or _FPS, _MAX_FPS)
+    most = _even(min(sampling.max_frames or _MAX_FRAMES, video.total_frames))
     count = _even(min(max(wanted, sampling.min_frames or _MIN_FRAMES), most))
     if count == 0:
         raise SamplingRefusedError(
             "The sampler qwen2_vl needs at least 2 frames, but the video has 1; use the sampler num_frames."
         )
-    return np.minimum(_arange_as_torch(facts.total_frames, count), facts.total_frames - 1)
+    return np.minimum(_arange_as_torch(video.total_frames, count), video.total_frames - 1)
 
 
-def sample_qwen3_vl(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_qwen3_vl(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps`, from `min_frames` to `max_frames` frames, evenly from the first to the last.
 
     Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers. Returns frame
     indices; shape (M,), M >= 1, ascending, without repeats.
     """
-    wanted = int(facts.total_frames / (facts.fps or _ASSUMED_FPS) * min(sampling.fps or _FPS, _MAX_FPS))
+    wanted = int(video.total_frames / (video.fps or _ASSUMED_FPS) * min(sampling.fps or _FPS, _MAX_FPS))
     least, most = sampling.min_frames or _MIN_FRAMES, sampling.max_frames or _MAX_FRAMES
-    count = min(max(wanted, least), most, facts.total_frames)
-    return np.linspace(0, facts.total_frames - 1, count).round().astype(np.int64)
+    count = min(max(wanted, least), most, video.total_frames)
+    return np.linspace(0, video.total_frames - 1, count).round().astype(np.int64)
 
 
 def _even(count: float) -> int:
@@ -126,22 +126,22 @@ _GLM_MAX_FRAMES = 640
 _GLM_NEXT_MAX_FRAMES = 2048
 
 
-def sample_glm46v(sampling: SamplerOptions, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
+def sample_glm46v(sampling: SamplerOptions, video: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
     """Sample 6, 2 or 1 frames per second depending on the duration, an even number up to 640.
 
     Equivalent to vLLM's loader `glm46v`, which follows GLM-4.6V's video processor in transformers. Returns frame
     indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than one step.
     """
-    length_s = min(facts.length_s, _GLM_MAX_S)
+    length_s = min(video.length_s, _GLM_MAX_S)
     fps = next(fps for up_to_s, fps in _GLM_FPS_UP_TO_S if length_s <= up_to_s)
     count = min(int(length_s * fps * _TEMPORAL_PATCH), _GLM_MAX_FRAMES)
-    if facts.total_frames < count:
-        return _paired(np.linspace(0, facts.total_frames - 1, count, dtype=np.int64))
-    walked = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(facts.length_s))
-    return _paired(_respread(walked, count, facts))
+    if video.total_frames < count:
+        return _paired(np.linspace(0, video.total_frames - 1, count, dtype=np.int64))
+    walked = _walk(video, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(video.length_s))
+    return _paired(_respread(walked, count, video))
 
 
-def sample_glm5_next(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_glm5_next(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glm5next`. It walks the video at twice that rate, for pairs of frames, and so nearly
@@ -151,16 +151,16 @@ def sample_glm5_next(sampling: SamplerOptions, facts: VideoProperties) -> Indice
     Raises:
         SamplingRefusedError: The frame rate is unknown.
     """
-    facts.check_rate("glm5_next", instead="num_frames")
-    fps, total = sampling.fps or _FPS, facts.total_frames
-    count = min(int(facts.length_s * fps), sampling.max_frames or _GLM_NEXT_MAX_FRAMES)
+    video.check_rate("glm5_next", instead="num_frames")
+    fps, total = sampling.fps or _FPS, video.total_frames
+    count = min(int(video.length_s * fps), sampling.max_frames or _GLM_NEXT_MAX_FRAMES)
     if total < count:
         return _paired(np.arange(count) * total // count)
-    walked = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(facts.length_s))
-    return _paired(_respread(walked, count, facts))
+    walked = _walk(video, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(video.length_s))
+    return _paired(_respread(walked, count, video))
 
 
-def sample_glmga(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_glmga(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps`, at most 30, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glmga`. Returns frame indices, shape (M,), ascending, the last repeated if M would be
@@ -169,16 +169,16 @@ def sample_glmga(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     Raises:
         SamplingRefusedError: The frame rate is unknown.
     """
-    facts.check_rate("glmga", instead="num_frames")
+    video.check_rate("glmga", instead="num_frames")
     fps = min(sampling.fps or _FPS, _MAX_FPS)
-    count = min(int(facts.length_s * fps), sampling.max_frames or _GLM_MAX_FRAMES, facts.total_frames)
-    walked = _walk(facts, step_s=1 / fps, end_s=facts.length_s - 1 / fps)
-    return _paired(_respread(walked, count, facts))
+    count = min(int(video.length_s * fps), sampling.max_frames or _GLM_MAX_FRAMES, video.total_frames)
+    walked = _walk(video, step_s=1 / fps, end_s=video.length_s - 1 / fps)
+    return _paired(_respread(walked, count, video))
 
 
-def _respread(walked: Indices, count: int, facts: VideoProperties) -> Indices:
+def _respread(walked: Indices, count: int, video: VideoProperties) -> Indices:
     if len(walked) > count:
-        return np.linspace(0, facts.total_frames - 1, count, dtype=np.int64)
+        return np.linspace(0, video.total_frames - 1, count, dtype=np.int64)
     return walked if len(walked) == count else np.linspace(walked[0], walked[-1], count, dtype=np.int64)
 
 
@@ -188,21 +188,21 @@ def _paired(indices: Indices) -> Indices:
     return np.append(unique, unique[-1:]) if len(unique) % _TEMPORAL_PATCH else unique
 
 
-def _walk(facts: VideoProperties, *, step_s: float, end_s: float) -> Indices:
+def _walk(video: VideoProperties, *, step_s: float, end_s: float) -> Indices:
     """Take the first frame, then for each step up to the end the first unused frame at or after it.
 
     Returns:
         Frame indices; shape (M,), M >= 1, strictly ascending.
     """
-    most = min(facts.total_frames, int(end_s / step_s) + 2)
+    most = min(video.total_frames, int(end_s / step_s) + 2)
     # Accumulated rather than multiplied, to reproduce the original's rounding errors.
     due_s = np.cumsum(np.r_[0.0, np.full(most - 1, step_s)])
     due_s = due_s[: max(1, np.searchsorted(due_s, end_s))]
-    times_s = np.arange(facts.total_frames) * (1 / facts.fps if facts.fps else 0.0)
+    times_s = np.arange(video.total_frames) * (1 / video.fps if video.fps else 0.0)
     step = np.arange(len(due_s))
     # Each frame is used once: a later step that falls on a used frame moves on to the next unused one.
     taken = np.maximum.accumulate(np.searchsorted(times_s, due_s) - step) + step
-    indices: Indices = taken[taken < facts.total_frames]
+    indices: Indices = taken[taken < video.total_frames]
     return indices
 
 

@@ -164,7 +164,7 @@ def _register_entry_points() -> None:
         register(spec)
 
 
-def choose_indices(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def choose_indices(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Choose the frames to show to the model, by a sampler that chooses from all of them.
 
     Returns:
@@ -176,22 +176,22 @@ def choose_indices(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """
     choose = find_sampler(sampling.sampler).choose or find_dense_sampler(sampling.sampler).choose
     assert choose is not None
-    indices: Indices = np.asarray(choose(sampling, facts))
+    indices: Indices = np.asarray(choose(sampling, video))
     if indices.size == 0:
         raise SamplingRefusedError(
-            f"The sampler {sampling.sampler} selects no frames of a video with {facts.total_frames:,} frames at "
-            f"{facts.fps:g} fps and a duration of {facts.duration_s:g} s; raise fps, or use the sampler num_frames.",
+            f"The sampler {sampling.sampler} selects no frames of a video with {video.total_frames:,} frames at "
+            f"{video.fps:g} fps and a duration of {video.duration_s:g} s; raise fps, or use the sampler num_frames.",
         )
     is_valid = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
-    if not is_valid or indices.min() < 0 or indices.max() >= facts.total_frames:
+    if not is_valid or indices.min() < 0 or indices.max() >= video.total_frames:
         raise SamplingRefusedError(
-            f"The sampler {sampling.sampler} returned no positions among the video's {facts.total_frames:,} frames; "
+            f"The sampler {sampling.sampler} returned no positions among the video's {video.total_frames:,} frames; "
             "it has a fault: use another sampler, and report the fault to its author."
         )
     return indices.astype(np.int64, copy=False)
 
 
-def deviations_s(sampling: SamplerOptions, facts: VideoProperties) -> npt.NDArray[np.float64] | None:
+def deviations_s(sampling: SamplerOptions, video: VideoProperties) -> npt.NDArray[np.float64] | None:
     """Return the deviation of each sampled frame from the instant that it was chosen for.
 
     Returns:
@@ -199,7 +199,7 @@ def deviations_s(sampling: SamplerOptions, facts: VideoProperties) -> npt.NDArra
         if times are unknown.
     """
     instants_s = find_sampler(sampling.sampler).instants_s
-    times_s = presentation_times_s(facts)
+    times_s = presentation_times_s(video)
     if instants_s is None or times_s is None:
         return None
     targets_s = instants_s(sampling, times_s)

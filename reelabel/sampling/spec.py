@@ -1,4 +1,4 @@
-"""The record that describes a sampler to all that use samplers, and the facts about a video that samplers get."""
+"""The record that describes a sampler to all that use samplers, and the properties of a video that samplers get."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just pas
 _TIE_S = 1e-6  # instants and times are rounded, so that a tie is seldom exact
 
 
-def sample_at_rate(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_at_rate(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Take the frame nearest to each instant of a fixed rate.
 
     Instants start at the first frame; if there are more than `max_frames`, that many are spread over the video. With
@@ -31,12 +31,12 @@ def sample_at_rate(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     frames are sampled uniformly. Returns frame indices, shape (M,), M >= 1, in presentation order; a frame repeats if
     it is nearest to several instants.
     """
-    if sampling.fps == EVERY and facts.total_frames <= _most(sampling):
-        return _every_frame(facts)
-    return _sample_at(_instants_of_rate_s, sampling, facts)
+    if sampling.fps == EVERY and video.total_frames <= _most(sampling):
+        return _every_frame(video)
+    return _sample_at(_instants_of_rate_s, sampling, video)
 
 
-def sample_count(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_count(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Take the frame nearest to each of `num_frames` instants, spread from the first frame to the last.
 
     With `EVERY`, take every frame. If the video has neither timestamps nor a frame rate, frames are sampled uniformly.
@@ -44,34 +44,34 @@ def sample_count(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     instants.
     """
     if sampling.num_frames == EVERY:
-        return _every_frame(facts)
-    return _sample_at(_spread_instants_s, sampling, facts)
+        return _every_frame(video)
+    return _sample_at(_spread_instants_s, sampling, video)
 
 
-def sample_middles(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_middles(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Take the frame nearest to the middle of each of `num_frames` equal parts of the time that the frames fill.
 
     The last frame fills as much as the others do, by the median. If the video has neither timestamps nor a frame rate,
     frames are sampled uniformly. Returns frame indices, shape (M,), M >= 1, in presentation order; a frame repeats if
     it is nearest to several instants.
     """
-    return _sample_at(_middle_instants_s, sampling, facts)
+    return _sample_at(_middle_instants_s, sampling, video)
 
 
-def _every_frame(facts: VideoProperties) -> Indices:
+def _every_frame(video: VideoProperties) -> Indices:
     # Not by time: of frames that share one, only the first would be nearest to it.
-    return np.arange(facts.total_frames)
+    return np.arange(video.total_frames)
 
 
 def _most(sampling: SamplerOptions) -> int:
     return sampling.max_frames or _MAX_FRAMES
 
 
-def _sample_at(instants_s: TargetInstants, sampling: SamplerOptions, facts: VideoProperties) -> Indices:
-    times_s = presentation_times_s(facts)
+def _sample_at(instants_s: TargetInstants, sampling: SamplerOptions, video: VideoProperties) -> Indices:
+    times_s = presentation_times_s(video)
     if times_s is None:
         wanted = _most(sampling) if sampling.fps == EVERY else sampling.num_frames
-        return spread_evenly(facts, facts.total_frames if wanted == EVERY else min(wanted, facts.total_frames))
+        return spread_evenly(video, video.total_frames if wanted == EVERY else min(wanted, video.total_frames))
     return nearest_frames(times_s, instants_s(sampling, times_s))
 
 
@@ -96,11 +96,11 @@ def _middle_instants_s(sampling: SamplerOptions, times_s: npt.NDArray[np.float64
     return np.asarray(times_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
 
 
-def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
+def presentation_times_s(video: VideoProperties) -> npt.NDArray[np.float64] | None:
     """Return the presentation time of each frame, by the frame rate if there are no timestamps; None without either."""
-    if facts.times_s is not None:
-        return facts.times_s
-    return np.arange(facts.total_frames) / facts.fps if facts.fps else None
+    if video.times_s is not None:
+        return video.times_s
+    return np.arange(video.total_frames) / video.fps if video.fps else None
 
 
 def nearest_frames(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64]) -> Indices:
@@ -137,14 +137,14 @@ MIDDLES = SamplerSpec(
 )
 
 
-def sample_named(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_named(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Take the frames nearest to `times_ms`; return frame indices, shape (M,), M >= 1, in the order of the times."""
     if not sampling.times_ms:
         raise SamplingRefusedError(
             "The sampler relevant chooses frames by what a job asks, and no job is known here; it is for classify, "
             "backfill and evaluate: use another sampler."
         )
-    times_s = presentation_times_s(facts)
+    times_s = presentation_times_s(video)
     if times_s is None:
         raise SamplingRefusedError("The sampler relevant needs times, which the video lacks; use the sampler uniform.")
     return nearest_frames(times_s, _named_s(sampling, times_s))

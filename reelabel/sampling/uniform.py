@@ -41,23 +41,23 @@ def pick_evenly(available: int, wanted: int) -> list[int]:
     return [(2 * pick * (available - 1) + gaps) // (2 * gaps) for pick in range(wanted)]
 
 
-def sample_uniformly(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_uniformly(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample `num_frames` frames, or as many as `fps` yields if that is fewer; without either limit, every frame.
 
     Equivalent to vLLM's loader `opencv`, and to `nemotron_vl` and `pynvvideocodec`, which choose the same frames.
     Returns frame indices, shape (M,), M >= 1, ascending, without repeats.
     """
-    count = facts.total_frames
+    count = video.total_frames
     if sampling.num_frames != EVERY:
         count = min(sampling.num_frames, count)
     if sampling.fps is not None and sampling.fps != EVERY:
-        count = min(count, math.floor(facts.duration_s * sampling.fps))
-    return spread_evenly(facts, count)
+        count = min(count, math.floor(video.duration_s * sampling.fps))
+    return spread_evenly(video, count)
 
 
-def spread_evenly(facts: VideoProperties, count: int) -> Indices:
+def spread_evenly(video: VideoProperties, count: int) -> Indices:
     """Return so many frames, from the first to the last; at least one."""
-    return np.linspace(0, facts.total_frames - 1, max(1, count), dtype=np.int64)
+    return np.linspace(0, video.total_frames - 1, max(1, count), dtype=np.int64)
 
 
 UNIFORM = SamplerSpec(
@@ -75,7 +75,7 @@ _DYNAMIC_FPS = 2.0
 _DYNAMIC_MAX_S = 300.0
 
 
-def sample_dynamically(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
+def sample_dynamically(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps` up to `max_duration_s`; spread `fps * max_duration_s` frames over longer videos.
 
     Equivalent to vLLM's loader `opencv_dynamic`, which follows GLM-4V's video processor in transformers. Returns frame
@@ -83,18 +83,18 @@ def sample_dynamically(sampling: SamplerOptions, facts: VideoProperties) -> Indi
     """
     fps = sampling.fps or _DYNAMIC_FPS
     max_duration_s = sampling.max_duration_s or _DYNAMIC_MAX_S
-    if facts.length_s <= max_duration_s:
-        steps = np.arange(math.floor(facts.length_s * fps))
-        return _round_up(steps * facts.fps / fps, facts)
+    if video.length_s <= max_duration_s:
+        steps = np.arange(math.floor(video.length_s * fps))
+        return _round_up(steps * video.fps / fps, video)
     count = int(max_duration_s * fps)
-    if count >= facts.total_frames:
-        return np.arange(facts.total_frames)
-    return _round_up(np.linspace(0, facts.length_s, count) * facts.fps, facts)
+    if count >= video.total_frames:
+        return np.arange(video.total_frames)
+    return _round_up(np.linspace(0, video.length_s, count) * video.fps, video)
 
 
-def _round_up(positions: npt.NDArray[np.floating[Any]], facts: VideoProperties) -> Indices:
+def _round_up(positions: npt.NDArray[np.floating[Any]], video: VideoProperties) -> Indices:
     # Clipped before the conversion: a bogus duration may exceed 64 bits.
-    return np.unique(np.minimum(np.ceil(positions), facts.total_frames - 1).astype(np.int64))
+    return np.unique(np.minimum(np.ceil(positions), video.total_frames - 1).astype(np.int64))
 
 
 DYNAMIC = SamplerSpec(

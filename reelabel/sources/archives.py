@@ -40,8 +40,6 @@ _KEPT_INFOS = 4096
 
 
 class RemoteArchive(StoredSource):
-    """An archive on S3 or the web."""
-
     def read(self, start: int, size: int) -> bytes:
         """Read a range; raise VideoRefusedError if its server sends none."""
         try:

@@ -116,7 +116,6 @@ class Watchdog:
         self._start_timer(min(left_s, seconds))
 
     def shut_down(self) -> None:
-        """Shut the sockets down."""
         with self._lock:
             for each in self._sockets:
                 with suppress(OSError):  # it is not connected any more

@@ -97,22 +97,27 @@ def _cached_copy(source: Source, folder: Path, *, max_bytes: int) -> LocalCopy:
     video_folder = folder / key.with_suffix("")
     video_folder.mkdir(parents=True, exist_ok=True)
     path = video_folder / "video"
-    with _locked(video_folder):
+    with _locked(video_folder) as is_locked:
         if path.is_file() and path.stat().st_size == source.size_bytes:
             return LocalCopy(path=path, bytes_fetched=0)
-        unfinished = video_folder / f".{secrets.token_hex(8)}.unfinished"
+        # What a process left that was killed is written over; without a lock, it may be another's.
+        unfinished = video_folder / f".{'' if is_locked else secrets.token_hex(8)}unfinished"
         size_bytes = source.copy_to(unfinished, max_bytes=max_bytes)
         unfinished.replace(path)
         return LocalCopy(path=path, bytes_fetched=size_bytes)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against other threads and processes of this machine; the lock ends with this process."""
-    lock = os.open(folder, os.O_RDONLY)
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder against other threads and processes of this machine; the lock ends with this process.
+
+    Yields whether it is locked, which some network folders cannot be: two may then download at once.
+    """
+    lock, is_locked = os.open(folder, os.O_RDONLY), False
     try:
-        with suppress(OSError):  # no locks on some network folders: two may download at once, into separate files
+        with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+            is_locked = True
+        yield is_locked
     finally:
         os.close(lock)

@@ -116,7 +116,6 @@ class FileSource(Source):
             return os.pread(self.descriptor, size, start)
 
     def as_video(self) -> VideoFile:
-        """Return it as a file for `av.open`."""
         return VideoFile(self.descriptor, self.size_bytes, Path(self.info.uri).suffix)
 
     def check_unchanged(self) -> None:

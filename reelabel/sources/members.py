@@ -271,7 +271,6 @@ class SingleFlightCache(Generic[_T]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return the result of `make` for a key, or raise what it raises."""
         with self._lock:
             mine: Future[_T] = Future()
             known = self._results.setdefault(key, mine)
@@ -318,7 +317,6 @@ class SavedIndexes(Generic[_T]):
         self._cache = SingleFlightCache[_T](keep)
 
     def get(self, archive: Source, make: Callable[[], _T], *, part: str = "") -> _T:
-        """Return the index of an archive, or of a part of it; `make` reads it if it is new."""
         uri, fingerprint, store = archive.info.uri, archive.info.fingerprint, self._store
 
         def find_or_make() -> _T:

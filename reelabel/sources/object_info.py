@@ -60,7 +60,6 @@ def scheme_of(uri: str) -> str | None:
 
 
 def is_read_by_fsspec(uri: str) -> bool:
-    """Return whether fsspec reads an object."""
     scheme = scheme_of(uri) or ""
     return scheme in CLOUD_SCHEMES or scheme.startswith(FSSPEC_PREFIX)
 
@@ -225,12 +224,10 @@ class ObjectInfo:
 
 
 def changed(uri: str) -> ObjectChangedError:
-    """Return the error for an object that was replaced."""
     return ObjectChangedError(f"{redact_uri(uri)} was replaced while it was being read; read it again.")
 
 
 def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
-    """Return the error for an object that exceeds the limit."""
     return ObjectTooLargeError(f"{redact_uri(uri)} exceeds the limit of {max_bytes:,} bytes; raise the limit.")
 
 

@@ -169,7 +169,10 @@ class OpenedSource:
 def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limits) -> OpenedSource:
     """Open what a user names as a video, as `reelabel.open` does; nothing but its size is read."""
     if isinstance(source, str) and (store or not _is_file(source)):
-        return _open_uri(source, store, limits)
+        from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
+
+        objects = store or ObjectStore()
+        return open_object(objects, stat_video(objects, source), limits, min_bytes=RANGES_MIN_BYTES)
     if isinstance(source, str | os.PathLike):
         return _of_file(os.fspath(source), limits, open_video_file(Path(source)))
     if isinstance(source, bytes | bytearray | memoryview):
@@ -192,14 +195,6 @@ def _of_file(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: A
     with ExitStack() as stack:
         file = stack.enter_context(opened)
         return OpenedSource(name=name, limits=limits, is_local=True, file=file, _stack=stack.pop_all())
-
-
-def _open_uri(uri: str, store: ObjectStore | None, limits: Limits) -> OpenedSource:
-    from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
-
-    objects = store or ObjectStore()
-    info = stat_video(objects, uri)
-    return open_object(objects, info, limits, min_bytes=RANGES_MIN_BYTES)
 
 
 def open_object(
@@ -250,24 +245,22 @@ def open_object(
 def _open_file_object(source: Any, limits: Limits) -> OpenedSource:  # noqa: ANN401 - whatever has read and seek
     if isinstance(source, io.TextIOBase):
         raise TypeError("The file is open as text; open it with mode 'rb'.")
+    if hasattr(source, "seekable") and not source.seekable():
+        raise TypeError("The file is not seekable, such as a pipe or a response; read it, and pass the bytes.")
     if isinstance(source, io.BytesIO):
         return _of_file("the video", limits, video_in_memory(source.getvalue()))
-    if isinstance(source, io.RawIOBase | io.BufferedIOBase):
-        try:
-            descriptor = os.dup(source.fileno())
-        except OSError:  # it is no file of the system
-            pass
-        else:
-            stack = ExitStack()
-            stack.callback(os.close, descriptor)
-            if source.writable():
-                source.flush()
-            size = os.fstat(descriptor).st_size
-            suffix = Path(name).suffix if isinstance(name := getattr(source, "name", ""), str) else ""
-            return OpenedSource(
-                name="the video", limits=limits, is_local=True, file=VideoFile(descriptor, size, suffix), _stack=stack
-            )
-    return OpenedSource(name="the video", limits=limits, ranges=_Checked(_FileRanges(source)))
+    # Others may have the descriptor of a file that they are read from, such as `gzip.open`.
+    buffered = isinstance(source, io.BufferedReader | io.BufferedRandom)
+    if not isinstance(source.raw if buffered else source, io.FileIO):
+        return OpenedSource(name="the video", limits=limits, ranges=_Checked(_FileRanges(source)))
+    if source.writable():
+        source.flush()
+    stack = ExitStack()
+    descriptor = os.dup(source.fileno())
+    stack.callback(os.close, descriptor)
+    suffix = Path(source.name).suffix if isinstance(source.name, str) else ""
+    file = VideoFile(descriptor, os.fstat(descriptor).st_size, suffix)
+    return OpenedSource(name="the video", limits=limits, is_local=True, file=file, _stack=stack)
 
 
 class _FileRanges:

@@ -20,7 +20,7 @@ from reelabel import arrow as pa
 from reelabel.disk import disk_errors, temporary_root
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError, VideoEmptyError, VideoRefusedError
 from reelabel.optional import require
-from reelabel.sources.members import Content, RangedFile, SavedIndexes, SingleFlightCache
+from reelabel.sources.members import VERSION_MARK, Content, RangedFile, SavedIndexes, SingleFlightCache
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ParquetRows:
             )
         return Content(
             size=int(sizes[place.row]),
-            version=f"{place.path}@{row}",
+            version=f"{place.path.replace(VERSION_MARK, '%23')}@{row}",
             read=lambda start, size: self._values(source, place).read(place.row, start, size),
             copy=lambda: self._values(source, place).pieces(place.row),
             note=_note(place),

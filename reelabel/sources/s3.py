@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import ssl
 from contextlib import closing, contextmanager, suppress
+from dataclasses import fields
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import cache, lru_cache
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from itertools import groupby
 from operator import itemgetter
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
@@ -30,6 +29,7 @@ from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
 from reelabel.options import S3Options, reveal
+from reelabel.per_process import once_per_process
 from reelabel.sources.connections import WatchedConnection
 from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
 from reelabel.sources.s3_errors import (
@@ -91,13 +91,13 @@ _SCHEME = "s3://"
 _CONNECTIONS = 32
 _UNTAGGED = "@"  # begins what identifies a version that has no ETag
 _TIME_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # in listings, and in headers
-_client_lock = Lock()
 _T = TypeVar("_T")
 
 
 class S3:
     def __init__(self, settings: S3Options, buckets: frozenset[str], cancellation: Cancellation) -> None:
-        self._settings = settings
+        # Without the fields of a subclass, such as a prefix: stores that differ in them alone share a client.
+        self._settings = S3Options(**{field.name: getattr(settings, field.name) for field in fields(S3Options)})
         self._buckets = buckets
         self._cancellation = cancellation
 
@@ -341,15 +341,8 @@ class _TLSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
     ConnectionCls = _TLSConnection
 
 
+@once_per_process
 def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
-    # The lock ensures that only one thread creates the client. The process id is part of the key
-    # because a fork must not share its parent's connections.
-    with _client_lock:
-        return _client_of(settings, os.getpid())
-
-
-@lru_cache(maxsize=8)
-def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
     client = _session(settings).client(
         "s3",
         endpoint_url=settings.endpoint_url,

@@ -66,7 +66,7 @@ _NOT_NOW = dict.fromkeys(("ExpiredToken", "TokenRefreshRequired"), "the login ha
 
 
 def status_code(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return _status(error.response)
 
 
 def is_missing(error: ClientError) -> bool:
@@ -112,7 +112,7 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
 
 
 def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
-    status, code = status_code(error), error.response.get("Error", {}).get("Code", "")
+    status, code = status_code(error), _code(error.response)
     if status in _REPLACED:
         return changed(uri)
     if code == "NoSuchKey":
@@ -198,15 +198,18 @@ class Retries:
         _pause(0)
         if self._max_attempts == 1:
             return None
-        if response is not None and _is_refusal(response[1]):
+        status, code = (_status(response[1]), _code(response[1])) if response else (0, "")
+        if status in _REFUSALS or code == _REFUSAL_CODE:
             refused_since_s = request_dict["context"].setdefault("refused_since_s", time.monotonic())
             is_last = time.monotonic() - refused_since_s > self._refusals_s
-        elif isinstance(caught_exception, (NoConnectionError, HTTPClientError)) or (
-            response and _is_fault(response[1])
+        elif (
+            status in _FAULTS
+            or code in _FAULT_CODES
+            or isinstance(caught_exception, NoConnectionError | HTTPClientError)
         ):
             is_last = attempts >= self._max_attempts
         else:
-            return None
+            is_last = True
         if is_last:
             return None
         _pause(random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)))  # noqa: S311 - not for secrets
@@ -216,14 +219,6 @@ class Retries:
 def _pause(seconds: float) -> None:
     if watchdog := current_watchdog():
         watchdog.cancellation.pause(seconds)
-
-
-def _is_refusal(answer: dict[str, Any]) -> bool:
-    return _status(answer) in _REFUSALS or _code(answer) == _REFUSAL_CODE
-
-
-def _is_fault(answer: dict[str, Any]) -> bool:
-    return _status(answer) in _FAULTS or _code(answer) in _FAULT_CODES
 
 
 def _status(answer: dict[str, Any]) -> int:

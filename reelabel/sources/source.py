@@ -118,8 +118,6 @@ def faults_of_one_object(uri: str) -> Iterator[None]:
 
 
 class BytesSource(Source):
-    """An object in memory."""
-
     def __init__(self, info: ObjectInfo, data: bytes) -> None:
         super().__init__(info)
         self._data = data

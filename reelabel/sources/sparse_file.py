@@ -56,13 +56,10 @@ class ByteRange(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset just past the last byte."""
         return self.start + self.size
 
 
 class CachedRange(NamedTuple):
-    """A byte range of a file, with its data."""
-
     start: int
     data: bytes
 
@@ -167,7 +164,7 @@ class SparseFile(Seekable):
         """Start fetching ranges concurrently, except for bytes already cached."""
         with self._changed:
             self._wait()
-            gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
+            gaps = merge_ranges(gap for span in sorted(spans) for gap in self._gaps(span))
             if gaps:
                 self._start(list(_pieces(gaps)))
 
@@ -260,13 +257,14 @@ class SparseFile(Seekable):
             self.wait_s += time.perf_counter() - started
 
 
-def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
+def merge_ranges(ranges: Iterable[ByteRange], *, gap_bytes: int = 0) -> list[ByteRange]:
+    """Merge ranges that overlap, or follow each other with gaps of at most so many bytes; they ascend."""
     merged: list[ByteRange] = []
-    for gap in gaps:
-        if merged and gap.start <= merged[-1].end:
-            merged[-1] = ByteRange(merged[-1].start, max(merged[-1].end, gap.end) - merged[-1].start)
+    for each in ranges:
+        if merged and each.start <= merged[-1].end + gap_bytes:
+            merged[-1] = ByteRange(merged[-1].start, max(merged[-1].end, each.end) - merged[-1].start)
         else:
-            merged.append(gap)
+            merged.append(each)
     return merged
 
 

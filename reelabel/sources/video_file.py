@@ -89,10 +89,10 @@ def open_video_file(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile
     except (OSError, ValueError) as error:
         raise _not_opened(path, error) from None
     try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise VideoUnreadableError(f"{path} is not a regular file; check the path.")
-        yield VideoFile(descriptor, facts.st_size, Path(path).suffix)
+        yield VideoFile(descriptor, found.st_size, Path(path).suffix)
     finally:
         os.close(descriptor)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from http import HTTPStatus
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -18,6 +16,7 @@ from urllib3.exceptions import InvalidHeader
 from urllib3.util import Retry
 
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
+from reelabel.per_process import once_per_process
 from reelabel.sources.cancel import Deadline
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
 from reelabel.sources.source import partial_file
@@ -118,7 +117,6 @@ _LONGEST_WAIT_S = 30
 _BUSY = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 # Most bytes read to learn the length of an object whose server does not send it.
 _MAX_UNSIZED_BYTES = 1024**3
-_connections_lock = Lock()
 _T = TypeVar("_T")
 
 
@@ -226,10 +224,10 @@ class Web:
 
 
 def _pause_s(retries: Retry, response: BaseHTTPResponse | None) -> float:
-    limited, wished_s = retries.new(backoff_max=_LONGEST_WAIT_S, retry_after_max=_LONGEST_WAIT_S), None
+    limited, requested_s = retries.new(backoff_max=_LONGEST_WAIT_S, retry_after_max=_LONGEST_WAIT_S), None
     with suppress(InvalidHeader, ValueError, OverflowError):  # an invalid Retry-After
-        wished_s = limited.get_retry_after(response) if response else None
-    return wished_s or limited.get_backoff_time()
+        requested_s = limited.get_retry_after(response) if response else None
+    return requested_s or limited.get_backoff_time()
 
 
 class _BusyServers:
@@ -257,15 +255,8 @@ class _Connections:
     busy: _BusyServers = field(default_factory=_BusyServers)
 
 
+@once_per_process
 def _connections(settings: WebOptions) -> _Connections:
-    # The lock ensures that only one thread creates the pools. The process id is part of the key
-    # because a fork must not share its parent's connections.
-    with _connections_lock:
-        return _connections_of(settings, os.getpid())
-
-
-@lru_cache(maxsize=8)
-def _connections_of(settings: WebOptions, _pid: int) -> _Connections:
     return _Connections(pools=filtered_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
 
 

@@ -1,1 +1,1 @@
-"""Alembic's folder; each version executes two SQL files."""
+"""Alembic's folder."""

@@ -1,1 +1,1 @@
-"""Tables, the version of the schema, and temporary tables."""
+"""Tables, the version of the schema, backups and temporary tables."""

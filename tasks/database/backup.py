@@ -1,8 +1,7 @@
-"""Backups: the rows of all tables, and how far the sequences have counted, in a ZIP file of COPY's text.
+"""Backups: the rows of all tables in COPY's text format, and the values of sequences, in a ZIP file.
 
-Tables, roles and rights are not in them, but come from the migrations: the owner's login is enough to restore one,
-whatever the logins of the new database are called. This is not left to pg_dump, which no container of ours has, and
-which refuses servers newer than itself.
+Tables, roles and rights come from the migrations: the owner's login is enough to restore a backup, whatever the logins
+of the new database are called. pg_dump is no alternative: our containers lack it, and it refuses newer servers.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ class _Facts(NamedTuple):
 def write_backup(engine: Engine, file: Path, *, notify: Notify) -> int:
     """Write a database's rows to a file, which is replaced once all are written; return how many.
 
-    The login reads all tables and sequences; `notify` is called with the progress from time to time.
+    `notify` is called with the progress from time to time.
 
     Raises:
-        ConfigurationError: The database has no tables, or some that the login may not read; or `file` is no file.
+        ConfigurationError: The database has no tables, or one that the login may not read; or `file` is not a file.
         DiskFullError: The backup does not fit.
     """
     if file.exists() and not file.is_file():
@@ -85,21 +84,20 @@ def write_backup(engine: Engine, file: Path, *, notify: Notify) -> int:
                 for copied in _copy_out(driver, table, member):
                     notify(f"{table}: {copied:,} rows")
             rows[table] = copied
-        # Last, since they are in no snapshot: a sequence must not be behind the rows that were numbered by it.
+        # Last, since sequences are not part of the snapshot, and must not be behind the rows.
         facts = _Facts(revision, rows, dict(driver.execute(_COUNTED).fetchall()))
         archive.writestr(_FACTS, json.dumps(facts._asdict()))
     return sum(rows.values())
 
 
 def restore_backup(engine: Engine, file: Path, *, notify: Notify) -> int:
-    """Write a backup's rows, all or none, to a database that has none; return how many.
+    """Write a backup's rows, all or none, to an empty database; return how many.
 
-    Tables are made if there are none, and in the end upgraded to this version's schema.
-
-    The login owns the tables; `notify` is called with the progress from time to time.
+    Tables are created if there are none, and at the end upgraded to this version's schema. The login is the owner of
+    the tables; `notify` is called with the progress from time to time.
 
     Raises:
-        ConfigurationError: `file` is not a backup, or one of another version; the database is not empty, or the login
+        ConfigurationError: `file` is not a backup, or is of an unknown version; the database is not empty; or the login
             lacks the rights.
     """
     with _opened(file) as (archive, facts):
@@ -142,7 +140,7 @@ def _restore_rows(connection: Connection, archive: ZipFile, facts: _Facts, *, no
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[IO[bytes]]:
-    """Open a new file, for its owner only, which takes the place of `file` at the end of the body."""
+    """Open a new file, which only its owner may read, and replace `file` by it at the end of the body."""
     unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         with open(unfinished, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:

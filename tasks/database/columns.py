@@ -1,4 +1,4 @@
-"""Columns of tables: by type, with their comments, and in the order in which Postgres packs them best."""
+"""Columns of tables: their types and comments, and the order in which Postgres packs them best."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _ALIGNED_BYTES = {Double: 8, BigInteger: 8, DateTime: 8, Integer: 4, SmallIntege
 
 
 def nullable(kind: Kind, /, *names: str, **described: str) -> list[Column[Any]]:
-    """Return columns that may be null, by name, or by name and comment."""
+    """Return columns that may be null, given as names, or as names with comments."""
     comments = dict.fromkeys(names) | described
     return [Column(name, kind, comment=comment) for name, comment in comments.items()]
 
 
 def required(kind: Kind, /, *names: str, default: str | None = None, **described: str) -> list[Column[Any]]:
-    """Return columns that are never null, with a default in SQL, by name, or by name and comment."""
+    """Return columns that are never null, given as names, or as names with comments; `default` is SQL."""
     comments = dict.fromkeys(names) | described
     default_sql = default and text(default)
     return [
@@ -57,7 +57,7 @@ def required(kind: Kind, /, *names: str, default: str | None = None, **described
 
 
 def times(*names: str, **described: str) -> list[Column[Any]]:
-    """Return columns of times, which are the current one by default."""
+    """Return required columns of times, whose default is the current time."""
     return required(TIME, *names, default="now()", **described)
 
 
@@ -66,7 +66,7 @@ def checks(*conditions: str) -> list[CheckConstraint]:
 
 
 def record_columns(record: type[DataclassInstance], *, required: Container[str] = ()) -> list[Column[Any]]:
-    """Return the columns that store a record (`tasks.domain.record`); those that are not required may be null."""
+    """Return the columns that store a record (`tasks.domain.record`); only those in `required` are never null."""
     return [
         Column(
             each.name,
@@ -79,14 +79,14 @@ def record_columns(record: type[DataclassInstance], *, required: Container[str] 
 
 
 def packed(*columns: Column[Any]) -> list[Column[Any]]:
-    """Return columns with the widest numbers first and texts last, so that Postgres pads none of millions of rows."""
+    """Sort columns by alignment, so that Postgres adds no padding to millions of rows."""
     for place, column in enumerate(columns, 1):
         column.info["place"] = place
     return sorted(columns, key=lambda each: -_ALIGNED_BYTES.get(type(each.type), 0))
 
 
 def in_reading_order(table: Table) -> list[Column[Any]]:
-    """Return the columns of a table as a reader wants them, whatever their order on disk: outcome first, then costs."""
+    """Return the columns of a table in the order of its definition, not that on disk: outcome first, then costs."""
     return sorted(table.c, key=lambda each: each.info.get("place", 0))
 
 

@@ -24,8 +24,7 @@ def prepare_database(settings: DatabaseSettings) -> None:
     """Upgrade a database with the owner's login, and check that the writer's login finds the new schema.
 
     Raises:
-        ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
-            login lacks the rights.
+        ConfigurationError: As of `upgrade_schema` and `check_schema`.
     """
     with connected(settings, Role.OWNER) as owner, connected(settings) as writer:
         upgrade_schema(owner)
@@ -33,7 +32,7 @@ def prepare_database(settings: DatabaseSettings) -> None:
 
 
 def upgrade_schema(engine: Engine, revision: str | None = None) -> None:
-    """Upgrade a database, by default to this version's schema; safe to call repeatedly and from many processes at once.
+    """Upgrade a database, by default to this version's schema; safe to call repeatedly and concurrently.
 
     Raises:
         ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
@@ -41,7 +40,7 @@ def upgrade_schema(engine: Engine, revision: str | None = None) -> None:
     """
     found, wanted = revision_of(engine), revision or head()
     if found == wanted:
-        return  # logins without the owner's rights may start runs that need no upgrade
+        return  # without the owner's rights, which runs do not need
     with database_errors(), _refusal_explained(found):
         upgrade(engine.url.render_as_string(hide_password=False), wanted)
 
@@ -60,12 +59,7 @@ def _refusal_explained(found: str | None) -> Iterator[None]:
 
 
 def check_schema(engine: Engine) -> None:
-    """Check that a database has exactly this version's schema, without changing anything.
-
-    Raises:
-        ConfigurationError: The schema is older, missing, or of a revision unknown to this version; or the database has
-            another encoding than UTF-8.
-    """
+    """Raise ConfigurationError if a database does not have this version's schema, or is not in UTF-8."""
     found = revision_of(engine)
     if found != head():
         raise ConfigurationError(
@@ -89,18 +83,14 @@ def revision_of(engine: Engine) -> str | None:
                 "one with the encoding UTF8, and name it in database.url."
             )
         found = current(connection)
-    _refuse_unknown(found)
-    return found
-
-
-def _described(revision: str | None) -> str:
-    return f"schema {revision}" if revision else "no Reelabel tables"
-
-
-def _refuse_unknown(found: str | None) -> None:
     if found and found not in revisions():
         raise ConfigurationError(
             f"The database has schema {found}, which is unknown to this version, whose schema is {head()}; upgrade "
             "Reelabel, or, if the database was created before the first release, recreate it: the embedded one by "
             "`reelabel down` and removing its home folder (.reelabel, unless REELABEL_HOME is set)."
         )
+    return found
+
+
+def _described(revision: str | None) -> str:
+    return f"schema {revision}" if revision else "no Reelabel tables"

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy knows them and as the first migration creates them: columns, constraints, indexes.
+"""The tables: columns, constraints and indexes, which the first migration creates.
 
 `python -m tools.reference` writes the tables of docs/results.md from the comments of the columns.
 """
@@ -197,7 +197,7 @@ RESULT = Table(
     "the first pass, before escalation to a dense sampler.",
 )
 
-# What is kept of a replaced label.
+# Columns of a label that are kept when it is replaced.
 _HISTORY = (
     *("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "task", "label", "text", "data"),
     *("probabilities", "margin", "run_id", "created_at"),
@@ -366,7 +366,7 @@ DESCRIPTION_CHUNK = Table(
     "chunk's sampled frames, and kind: cut, gradual or sampled. A chunk without frames has no tags and no caption.",
 )
 
-# Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.
+# Tokens of leases. One sequence for all plans: of any two leases, the one with the greater token is newer.
 FENCE = Sequence("fence", metadata=METADATA)
 
 _IS_OPEN = text("state = 'open'")
@@ -430,7 +430,7 @@ ARRIVAL = Table(
 
 
 def schema_sql() -> str:
-    """Return the statements that create all tables, in an order that is the same in each process."""
+    """Return the statements that create all tables, in a stable order."""
     statements: list[str] = []
 
     def note(ddl: Any, *_: object, **__: object) -> None:  # noqa: ANN401 - any of SQLAlchemy's statements

@@ -1,4 +1,4 @@
-"""A manifest's jobs as a temporary table, so that Postgres itself can join millions of them."""
+"""A manifest's jobs in a temporary table, so that Postgres can join millions of them, and rows written by COPY."""
 
 from __future__ import annotations
 
@@ -35,28 +35,27 @@ def copy_rows(
     *,
     shared: dict[str, Any],
 ) -> None:
-    """Write new rows by COPY, in a transaction; none of their keys may exist yet.
+    """Write new rows by COPY in a transaction; none of their keys may exist yet.
 
     `names` are the columns of the rows' values, of which texts are made storable. `shared` has the values that are the
-    same in all rows; names that the table lacks are ignored.
+    same in all rows; columns that the table lacks are ignored.
     """
     constant = {name: value for name, value in shared.items() if name in table.c}
     # Converted once, since COPY repeats them in every row.
     values = tuple(json.dumps(value) if isinstance(value, dict) else str(value) for value in constant.values())
-    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
     statement = f"COPY {table.fullname} ({', '.join((*constant, *names))}) FROM STDIN"
-    with psycopg.cursor() as cursor, cursor.copy(statement) as copy:
+    with _driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row((*values, *(storable(value) if isinstance(value, str) else value for value in row)))
 
 
 def array_literal(elements: Iterable[str]) -> str:
-    """Return an array literal of Postgres; psycopg's own conversion takes several times as long."""
+    """Return an array literal of Postgres; psycopg's conversion takes several times as long."""
     return f"{{{','.join(elements)}}}"
 
 
 def storable(text: str) -> str:
-    """Replace what Postgres cannot store: NUL, as decoders quote bytes that they fail on, and lone surrogates."""
+    """Replace what Postgres cannot store: NUL, which decoders quote from damaged files, and unpaired surrogates."""
     return text if text.isascii() and "\0" not in text else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -68,15 +67,14 @@ MANIFEST_JOBS = Table(
     prefixes=["TEMPORARY"],
     postgresql_on_commit="DROP",
 )
-# The columns that identify a job, enough for comparing.
+# The columns that identify a job.
 KEYS = (ROW, "job_id", "job_digest")
-# Enough to hash millions of ids in memory; with the default, Postgres would sort them on disk. And as much time as
-# they take, whatever limit a login has for the statements of others.
+# Enough memory to hash millions of ids, which Postgres would otherwise sort on disk; and unlimited time.
 _LIMITS = text("SELECT set_config('work_mem', '256MB', true), set_config('statement_timeout', '0', true)")
 
 
 def has_rows(engine: Engine, scope: Scope) -> bool:
-    """Check whether a dataset has any row under a spec; without one, there is nothing to compare with."""
+    """Whether a dataset has any row under a spec."""
     some = (select(each).where(scope.matches(each)).exists() for each in (RESULT, DESCRIPTION, FAILURE))
     with database_errors(), engine.connect() as connection:
         return connection.execute(select(or_(*some))).scalar_one()
@@ -88,40 +86,34 @@ def temp_job_table(
 ) -> Iterator[Connection]:
     """Open a transaction with `jobs` in the temporary table MANIFEST_JOBS, which is dropped at its end.
 
-    Data frames have the manifest's columns, `row` and `job_digest`. Only `columns` are filled, the others being null;
-    without any, all are.
+    Data frames have the manifest's columns, `row` and `job_digest`. With `columns`, only these are filled.
     """
     with database_errors(), engine.begin() as connection:
-        _begin_writable(connection)
+        status = _driver(connection).info.parameter_status
+        if status("default_transaction_read_only") == "on" and status("in_hot_standby") != "on":
+            connection.execute(text("SET TRANSACTION READ WRITE"))  # a read-only transaction creates no table
         connection.execute(_LIMITS)
         MANIFEST_JOBS.create(connection)
         copy_data_frames(connection, MANIFEST_JOBS, to_data_frames(jobs), columns=columns)
         yield connection
 
 
-def _begin_writable(connection: Connection) -> None:
-    """Have a transaction make temporary tables, also if those of its login begin read-only."""
-    psycopg: Any = connection.connection.driver_connection
-    says = psycopg.info.parameter_status
-    if says("default_transaction_read_only") == "on" and says("in_hot_standby") != "on":
-        connection.execute(text("SET TRANSACTION READ WRITE"))
-
-
 def copy_data_frames(
     connection: Connection, table: Table, frames: Iterable[pl.DataFrame], *, columns: Sequence[str] = ()
 ) -> None:
-    """Fill some or all columns of a temporary table from data frames; other columns of the frames are ignored."""
+    """Fill `columns`, or all, of a temporary table from data frames; other columns of the frames are ignored."""
     names = columns or table.c.keys()
-    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
-    with (
-        psycopg.cursor() as cursor,
-        cursor.copy(f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT csv)") as copy,
-    ):
+    statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT csv)"
+    with _driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
         # Polars writes each frame as CSV, without Python objects per row. Null is empty; an empty string is quoted.
         for rows in prefetch(frame.select(names).write_csv(include_header=False) for frame in frames):
             copy.write(rows)
-    # Autovacuum does not analyze temporary tables, and without statistics the planner would assume a small one.
+    # Autovacuum does not analyze temporary tables, and the planner would assume a small one.
     connection.execute(text(f"ANALYZE {table.name}"))
+
+
+def _driver(connection: Connection) -> Any:  # noqa: ANN401 - SQLAlchemy does not support COPY
+    return connection.connection.driver_connection
 
 
 def to_data_frames(jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:

@@ -28,28 +28,14 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bank:
-    """Distinct texts of one file.
-
-    Attributes:
-        path: The file.
-        texts: At least one; without surrounding whitespace.
-        lines: Line of each text, or its row in Parquet, from 1.
-    """
+    """Distinct texts of one file, at least one."""
 
     path: Path
-    texts: tuple[str, ...] = field(repr=False)
-    lines: tuple[int, ...] = field(repr=False)
+    texts: tuple[str, ...] = field(repr=False)  # without surrounding whitespace
+    lines: tuple[int, ...] = field(repr=False)  # line of each text, or its row in Parquet, from 1
 
     def check_lengths(self, tokens: Sequence[int], max_tokens: int) -> None:
-        """Refuse texts that are too long for the text encoder.
-
-        Args:
-            tokens: Number of tokens of each text.
-            max_tokens: Maximum of the encoder.
-
-        Raises:
-            ConfigurationError: A text is too long; the message lists the lines.
-        """
+        """Raise a ConfigurationError that lists the lines of texts with more tokens than the text encoder takes."""
         _refuse(
             self.path,
             [

@@ -1,4 +1,4 @@
-"""Cuts a video into chunks of equal length, and computes the times of their frames."""
+"""Cuts a video into chunks of equal length, and assigns frames to them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,14 @@ _TOLERANCE_S = 1e-3  # a last chunk shorter than this is a rounding error of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A part of a video, [start_s, start_s + duration_s), on the clock of the frames' times.
+    """A part of a video, [start_s, start_s + duration_s), on the clock of the frames' times."""
 
-    Attributes:
-        index: Number of the chunk, from 0.
-        start_s: Start in seconds.
-        duration_s: Length in seconds; the last chunk may be shorter than the others.
-    """
-
-    index: int
+    index: int  # from 0
     start_s: float
-    duration_s: float
+    duration_s: float  # that of the last chunk may be shorter
 
     @property
     def end_s(self) -> float:
-        """Its end in seconds."""
         return self.start_s + self.duration_s
 
     def times_s(self, frames: int) -> npt.NDArray[np.float64]:
@@ -45,26 +38,18 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EmbeddedChunk:
-    """A chunk and the embeddings of its frames.
-
-    Attributes:
-        chunk: The chunk.
-        vectors: L2-normalised; shape (T, D), float32; T may be 0.
-        pts_ms: True times in milliseconds, ascending; shape (T,), int64.
-    """
+    """A chunk and the embeddings of its frames."""
 
     chunk: Chunk
-    vectors: npt.NDArray[np.float32] = field(repr=False)
-    pts_ms: npt.NDArray[np.int64] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)  # L2-normalised; shape (T, D), float32; T may be 0
+    pts_ms: npt.NDArray[np.int64] = field(repr=False)  # true times, ascending; shape (T,), int64
 
     @property
     def start_ms(self) -> int:
-        """Its start in milliseconds."""
         return round(self.chunk.start_s * _MS)
 
     @property
     def duration_ms(self) -> int:
-        """Its length in milliseconds."""
         return round(self.chunk.duration_s * _MS)
 
 

@@ -38,44 +38,26 @@ class ChunkChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedVideo:
-    """The description of a job's video. All times are since the video's first frame.
-
-    Attributes:
-        fingerprint: Version of the video.
-        embedding_key: Key of the file of its frames' vectors.
-        dimensions: Size of a vector.
-        shard_index: The shard of the job.
-        duration_s: Length of the video, or of the segment.
-        frames: Number of frames used.
-        description: Tags and captions.
-        changes: Scene changes.
-        pts_ms: Times of the frames in milliseconds; shape (frames,), int64.
-        scenes: The scenes, without gaps from the start to the end.
-        was_cached: Whether the frames were embedded before.
-        rewritten: Invalid cached files that were replaced, and why; empty if none.
-        frame_pixels: Maximum pixels of a frame, part of the key of its frame files; 0 if unknown.
-        decode_method: How the frames were located; empty if they were already embedded.
-        decode_note: Limitations of the frames; empty if none.
-        cost: Cost in this run.
-    """
+    """The description of a job's video. All times are since the video's first frame."""
 
     job: Job
-    fingerprint: str
-    embedding_key: str
-    dimensions: int
+    fingerprint: str  # version of the video
+    embedding_key: str  # key of the file of its frames' vectors
+    dimensions: int  # size of a vector
     shard_index: int
-    duration_s: float
-    frames: int
+    duration_s: float  # of the video, or of the segment
+    frames: int  # number of frames used
     description: Description = field(repr=False)
     changes: SceneChanges = field(repr=False)
-    scenes: tuple[Scene, ...] = field(repr=False)
+    scenes: tuple[Scene, ...] = field(repr=False)  # without gaps from the start to the end
+    # Of the frames; shape (frames,), int64.
     pts_ms: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
-    was_cached: bool = False
-    rewritten: str = ""
-    frame_pixels: int = 0
-    decode_method: str = ""
-    decode_note: str = ""
-    cost: DescriptionCost = field(default_factory=DescriptionCost)
+    was_cached: bool = False  # whether the frames were embedded before
+    rewritten: str = ""  # invalid cached files that were replaced, and why
+    frame_pixels: int = 0  # maximum pixels of a frame, part of the key of its frame files; 0 if unknown
+    decode_method: str = ""  # how the frames were located; empty if they were already embedded
+    decode_note: str = ""  # limitations of the frames
+    cost: DescriptionCost = field(default_factory=DescriptionCost)  # in this run
 
     def chunk_changes(self) -> list[ChunkChange]:
         """Return the changes with their chunks; those before the first chunk or after the last one belong to it."""

@@ -14,7 +14,7 @@ from reelabel.sources.object_info import unsigned_uri
 from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo, scenes_of
-from tasks.description.embeddings import CutCandidate, Cuts
+from tasks.description.embeddings import Cuts
 from tasks.description.pooling import LogitScale, describe_chunks
 from tasks.description.scenes.change import SceneMethodError
 from tasks.description.scenes.cuts import FINDER_VERSION, find_cuts
@@ -45,9 +45,7 @@ class CutFiles(SealedFiles):
     def find(self, info: ObjectInfo, segment: Segment) -> Cuts | None:
         """Look up the cuts of a segment of a video; None if they must be detected."""
         try:
-            found = json.loads(bytes(self.read_sealed(_cuts_key(info, segment))))
-            known = found["candidates"]
-            return Cuts(candidates=known and tuple(CutCandidate(*each) for each in known), note=str(found["note"]))
+            return Cuts.of_json(json.loads(bytes(self.read_sealed(_cuts_key(info, segment)))))
         except (ObjectError, SealError, ValueError, KeyError, TypeError):
             return None
 
@@ -64,15 +62,7 @@ def _cuts_key(info: ObjectInfo, segment: Segment) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoDescriber:
-    """Describes the videos of jobs. Thread-safe.
-
-    Attributes:
-        embedder: Embeds their frames.
-        cuts: Caches the cuts found by decoding.
-        spec: Spec of the descriptions.
-        tags: Bank of tags.
-        captions: Bank of captions.
-    """
+    """Describes the videos of jobs. Thread-safe."""
 
     embedder: VideoEmbedder
     cuts: CutFiles
@@ -103,8 +93,8 @@ class VideoDescriber:
         Args:
             job: The job.
             shard_index: Its shard.
-            info: Size and fingerprint of the video, if known.
-            shard: The vectors of the videos of its shard; missing ones are added.
+            info: The version of the video, if known.
+            shard: The vectors of its shard's videos; missing ones are added.
             average: Moving average after the previous part of a stream; see `detect_scenes`.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,33 +12,28 @@ if TYPE_CHECKING:
 
 
 class CutCandidate(NamedTuple):
-    """A change between two frames that is a cut if it is strong enough.
+    """A change between two frames that is a cut if it is strong enough."""
 
-    Attributes:
-        pts_ms: Time of the first frame of the new scene.
-        since_ms: Time of the frame before it.
-        difference: Mean absolute difference of the two, of 255.
-        strength: The difference, or the smallest one when the two frames are shifted against each other; scaled to
-            usual contrast in a video of low contrast.
-    """
-
-    pts_ms: int
-    since_ms: int
-    difference: float
+    pts_ms: int  # of the first frame of the new scene
+    since_ms: int  # of the frame before it
+    difference: float  # mean absolute difference of the two, of 255
+    # The difference, or the smallest one when the frames are shifted against each other; scaled to usual contrast in a
+    # video of low contrast.
     strength: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """The candidates of a video whose pixels look like cuts, for all thresholds.
+    """The candidates of a video whose pixels look like cuts, for all thresholds."""
 
-    Attributes:
-        candidates: In order of time; None if they cannot be detected, so only embeddings are used.
-        note: Limitations, in a sentence; empty if none.
-    """
+    candidates: tuple[CutCandidate, ...] | None  # in order of time; None if they cannot be detected
+    note: str = ""  # limitations, in a sentence
 
-    candidates: tuple[CutCandidate, ...] | None
-    note: str = ""
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Cuts:
+        """Restore cuts from a file; raises a KeyError or a TypeError if it has others."""
+        known = value["candidates"]
+        return cls(candidates=known and tuple(CutCandidate(*each) for each in known), note=str(value["note"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

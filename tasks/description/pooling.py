@@ -30,15 +30,10 @@ _MOST_LOGIT = 700.0  # its exponential is still finite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitScale:
-    """Turns a cosine into a logit, as in the model's training.
+    """Turns a cosine into a logit, as in the model's training."""
 
-    Attributes:
-        scale: Factor of the cosine, already exponentiated.
-        bias: Added to it; None if the model has none, like CLIP, whose logits are only comparable among texts.
-    """
-
-    scale: float
-    bias: float | None = None
+    scale: float  # factor of the cosine, already exponentiated
+    bias: float | None = None  # added to it; None if the model has none, like CLIP, whose logits compare only texts
 
     def probability(self, cosine: float) -> float | None:
         """Return the probability that a text fits (SigLIP's sigmoid); None for a model without a bias."""
@@ -50,15 +45,10 @@ class LogitScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TextBank:
-    """Texts with their vectors.
-
-    Attributes:
-        texts: K texts.
-        vectors: L2-normalised; shape (K, D), float32.
-    """
+    """K texts with their vectors."""
 
     texts: tuple[str, ...] = field(repr=False)
-    vectors: npt.NDArray[np.float32] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)  # L2-normalised; shape (K, D), float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,32 +62,20 @@ class ScoredText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkDescription:
-    """Tags and caption of a chunk; without frames, it has none.
-
-    Attributes:
-        frames: Number of its frames.
-        tags: The best tags, best first.
-        caption: The best caption.
-    """
+    """Tags and caption of a chunk; without frames, it has none."""
 
     chunk: Chunk
-    frames: int
-    tags: tuple[ScoredText, ...] = ()
+    frames: int  # number of its frames
+    tags: tuple[ScoredText, ...] = ()  # best first
     caption: ScoredText | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Tags and captions of a video and its chunks.
+    """Tags and captions of a video and its chunks."""
 
-    Attributes:
-        tags: The best tags over the video, best first.
-        caption: The best caption over the video; None without frames, or without a bank of captions.
-        chunks: The chunks, in order.
-    """
-
-    tags: tuple[ScoredText, ...]
-    caption: ScoredText | None
+    tags: tuple[ScoredText, ...]  # best first
+    caption: ScoredText | None  # None without frames, or without a bank of captions
     chunks: tuple[ChunkDescription, ...]
 
 
@@ -121,7 +99,7 @@ def describe_chunks(
         logits: The model's scale and bias.
 
     Raises:
-        ValueError: A bank's vectors have a different size.
+        ValueError: A bank's vectors have another size.
     """
     size = chunks[0].vectors.shape[1]
     for bank in (tags, captions):
@@ -139,8 +117,7 @@ def describe_chunks(
     ]
     described = _describe_each(chunks, iter(found))
     if method == "published":
-        parts = [vectors[row : row + 1] for row in range(len(filled))]
-        best_tags, best_caption = _published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
+        best_tags, best_caption = _published(tag_scores, caption_scores, top_k=top_k)
         return Description(
             tags=tuple(pick.scored(tags, index, score) for index, score in best_tags),
             caption=pick.scored(captions, *best_caption) if best_caption else None,
@@ -158,28 +135,24 @@ def describe_chunks(
 
 
 def _published(
-    vectors: Sequence[npt.NDArray[np.float32]],
-    *,
-    tags: npt.NDArray[np.float32],
-    captions: npt.NDArray[np.float32],
-    top_k: int = 5,
+    tags: npt.NDArray[np.float32], captions: npt.NDArray[np.float32], *, top_k: int
 ) -> tuple[list[tuple[int, float]], tuple[int, float] | None]:
-    """Return index and score of the best tags, and of the best caption, exactly as the published method does.
+    """Return index and score of the best tags, and of the best caption, as the published method does.
 
     Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks that
     list it among their best, which favours rare tags; the caption is the best one of any chunk.
+
+    Args:
+        tags: Scores of the tags by chunk; shape (C, K).
+        captions: Scores of the captions by chunk; shape (C, L).
+        top_k: Tags per chunk and per video.
     """
     by_tag: defaultdict[int, list[float]] = defaultdict(list)
-    best: tuple[int, float] | None = None
-    for frames in vectors:
-        pooled = normalize(frames.mean(axis=0))
-        scores = tags @ pooled
-        for index in np.argsort(-scores, kind="stable")[:top_k].tolist():
+    for scores in tags:
+        for index in rank(scores, top_k):
             by_tag[index].append(float(scores[index]))
-        fits = captions @ pooled
-        if fits.size and (best is None or fits.max() > best[1]):
-            best = int(fits.argmax()), float(fits.max())
     means = sorted(((index, float(np.mean(scores))) for index, scores in by_tag.items()), key=lambda tag: -tag[1])
+    best = (int(captions.argmax()) % captions.shape[1], float(captions.max())) if captions.size else None
     return means[:top_k], best
 
 

@@ -1,4 +1,4 @@
-"""Chunks: jobs on long videos are cut into jobs on consecutive parts, whose answers together make one."""
+"""Chunks: jobs on long videos are cut into jobs on consecutive parts, whose answers are combined to one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ANY = "any:"
 MAX_CHUNKS = 10_000
 MARK = "#"
 _NUMBERED = re.compile(r"(?P<job_id>.+)#(?P<number>0|[1-9][0-9]{0,8})", re.DOTALL)
-# Segments include both ends: without a gap, a frame on an edge would be in two chunks. Twice the tolerance of segments.
+# Segments include both ends: without a gap of twice their tolerance, a frame on an edge would be in two chunks.
 _EDGE_S = 2e-4
 
 
@@ -40,12 +40,12 @@ def split_chunk_id(chunk_id: str) -> tuple[str, int | None]:
 
 
 def cut_segment(segment: Segment, *, length_s: float, chunk_s: float) -> list[Segment]:
-    """Cut a segment into chunks of `chunk_s` seconds, one after another; the k-th begins at k times `chunk_s`.
+    """Cut a segment of a video of `length_s` into consecutive chunks of `chunk_s` seconds.
 
-    A rest of less than half a chunk belongs to the chunk before it. A segment of one chunk is returned as it is.
+    A rest of less than half a chunk is part of the chunk before it. A segment of one chunk stays as it is.
 
     Raises:
-        VideoTooLargeError: It would be more than `MAX_CHUNKS`.
+        VideoTooLargeError: There would be more than `MAX_CHUNKS`.
     """
     start_s, end_s = segment.start_s or 0.0, length_s if segment.end_s is None else min(segment.end_s, length_s)
     count = max(1, math.floor((end_s - start_s) / chunk_s + 0.5))
@@ -62,21 +62,17 @@ def cut_segment(segment: Segment, *, length_s: float, chunk_s: float) -> list[Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutJob:
-    """A job, and its chunks as jobs of their own.
-
-    Attributes:
-        chunks: All of its chunks, in order; empty if it could not be cut.
-    """
+    """A job, and its chunks as jobs of their own, in order; empty if it is not cut."""
 
     job: Job
     chunks: tuple[Job, ...]
 
 
 def cut_job(job: Job, length_s: float | None) -> CutJob:
-    """Cut a job by its `chunk_s`; without a length, it is left as it is.
+    """Cut a job by its `chunk_s`, if it has one and the length of its video is known.
 
     Raises:
-        VideoTooLargeError: It would be more than `MAX_CHUNKS`.
+        VideoTooLargeError: There would be more than `MAX_CHUNKS`.
     """
     if job.chunk_s is None or length_s is None:
         return CutJob(job=job, chunks=())
@@ -109,12 +105,12 @@ class CutShard:
     """A shard whose jobs are cut.
 
     Attributes:
-        shard: Its jobs as they are asked: chunks, and jobs that are not cut.
+        shard: The jobs to answer: chunks, and jobs that are not cut.
         jobs: The jobs that were cut, by id.
         videos: The videos whose jobs were cut, by URI.
-        faults: Why the jobs on some videos could not be cut, by URI; these jobs fail.
-        known: The versions of the videos by which they were cut, by URI; None if none had to be looked up.
-        copies: Jobs that are not asked unless another one fails whose answer they get, by the id of that one.
+        copies: Jobs that get the answer of another job, by its id; they are answered themselves if it fails.
+        faults: Why the jobs on some videos cannot be cut, by URI; these jobs fail.
+        known: What was looked up of the videos to cut their jobs, by URI; None if nothing was.
     """
 
     shard: Shard
@@ -126,7 +122,7 @@ class CutShard:
 
 
 def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
-    """Cut the jobs of a shard, by the lengths of their videos; jobs on others are left as they are."""
+    """Cut the jobs of a shard on `videos`; other jobs stay as they are."""
     if not videos:
         asked, copies = split_copies(shard.jobs)
         return CutShard(shard=replace(shard, jobs=asked), jobs={}, videos={}, copies=copies)
@@ -139,7 +135,7 @@ def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
 
 
 def split_copies(jobs: Sequence[Job]) -> tuple[tuple[Job, ...], dict[str, list[Job]]]:
-    """Return the jobs that are asked, the first of each group, and the others by the id of that one."""
+    """Return the first job of each group and all jobs without one, and the other jobs by the id of the first."""
     asked: list[Job] = []
     firsts: dict[str, str] = {}
     copies: dict[str, list[Job]] = {}
@@ -154,13 +150,7 @@ def split_copies(jobs: Sequence[Job]) -> tuple[tuple[Job, ...], dict[str, list[J
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkOutcome:
-    """How a chunk ended.
-
-    Attributes:
-        job: The job that it is a chunk of.
-        number: Position among its chunks, from 0.
-        outcome: The outcome of the chunk as a job of its own.
-    """
+    """The outcome of chunk `number`, from 0, of a job."""
 
     job: Job
     number: int
@@ -168,16 +158,16 @@ class ChunkOutcome:
 
     @property
     def fingerprint(self) -> str | None:
-        """Version of the video that it is about; None if it could not be reached."""
+        """Version of the video; None if it could not be reached."""
         outcome = self.outcome
         return outcome.provenance.fingerprint if isinstance(outcome, JobResult) else outcome.source_fingerprint
 
 
 def merge_chunks(cut: CutJob, outcomes: Sequence[ChunkOutcome], rule: str) -> JobResult | Failure:
-    """Make one outcome of those of all chunks of a job, in their order.
+    """Combine the outcomes of all chunks of a job, in order.
 
-    It is a label if every chunk has an answer, or if the others cannot change it any more; otherwise a failure. If the
-    chunks are about different versions of the video, the failure follows from none of them.
+    The result is a label if every chunk has an answer, or if the others cannot change it; otherwise a failure, also if
+    the chunks are about different versions of the video.
     """
     results = [each.outcome for each in outcomes if isinstance(each.outcome, JobResult)]
     failures = [each for each in outcomes if isinstance(each.outcome, Failure)]
@@ -232,9 +222,9 @@ def _changed(job: Job, outcomes: Sequence[ChunkOutcome]) -> Failure:
 
 
 def _undecided(cut: CutJob, failed: Sequence[ChunkOutcome], rule: str, counts: ChunkCounts) -> Failure:
-    """Fail a job with the cause of a chunk's failure: of one that the next run may repeat, if there is one."""
+    """Fail a job with the cause of a chunk's failure, if possible of one that the next run repeats."""
     causes = [(each.number, each.outcome) for each in failed if isinstance(each.outcome, Failure)]
-    number, cause = min(causes, key=lambda each: not _may_pass(each[1]))
+    number, cause = max(causes, key=lambda each: each[1].stage == Stage.CACHE or each[1].code in PASSING_CODES)
     message = cause.message
     if counts.total > 1:
         chunk = cut.chunks[number]
@@ -246,18 +236,13 @@ def _undecided(cut: CutJob, failed: Sequence[ChunkOutcome], rule: str, counts: C
     return replace(cause, job=cut.job, message=message, chunks=counts)
 
 
-def _may_pass(cause: Failure) -> bool:
-    return cause.stage == Stage.CACHE or cause.code in PASSING_CODES
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a rule makes of the answers so far.
+    """The answer to a job by a rule.
 
     Attributes:
-        choice_index: Index of the job's choice.
         probabilities: One per choice.
-        is_final: Whether the choice stays the same, whatever the chunks without an answer would have answered.
+        is_final: Whether no answer of the chunks without one could change the choice.
     """
 
     choice_index: int | None
@@ -266,11 +251,7 @@ class Verdict:
 
 
 def check_rule(text: str) -> str:
-    """Return the name of a rule.
-
-    Raises:
-        ValueError: There is no such rule.
-    """
+    """Return the name of a rule; raise ValueError if there is no such rule."""
     if text in _RULES or (text.startswith(_ANY) and text != _ANY):
         return text
     raise ValueError("use majority, mean, or any:CHOICE with one of the choices, such as any:yes")
@@ -285,7 +266,7 @@ def choice_of(rule: str) -> str | None:
 
 
 def combine(rule: str, answers: Sequence[Answer], choices: Sequence[str], *, unanswered: int) -> Verdict:
-    """Apply a rule that `check_rule` accepts to the answers, at least one, to a job's chunks in their order."""
+    """Apply a rule to the answers to a job's chunks, at least one, in order."""
     if len(answers) == 1 and not unanswered:
         return Verdict(choice_index=answers[0].choice_index, probabilities=answers[0].probabilities, is_final=True)
     wanted = choice_of(rule)
@@ -309,7 +290,7 @@ _RULES: dict[str, Callable[[Sequence[Answer]], list[float]]] = {"majority": _vot
 def _combine_by_scores(scores: Sequence[float], answers: Sequence[Answer], unanswered: int) -> Verdict:
     """Choose the highest score; of equal ones, the choice with the higher mean probability, then the first.
 
-    A chunk adds at most 1 to a score, so a lead of more than the number of unanswered chunks stands.
+    A chunk adds at most 1 to a score, so a lead of more than the number of unanswered chunks is final.
     """
     by_score = sorted(range(len(scores)), key=lambda choice: (scores[choice], _sums(answers)[choice]), reverse=True)
     lead = scores[by_score[0]] - scores[by_score[1]]
@@ -321,10 +302,10 @@ def _combine_by_scores(scores: Sequence[float], answers: Sequence[Answer], unans
 
 
 def _combine_any(wanted: int, answers: Sequence[Answer], unanswered: int) -> Verdict:
-    """Take over the answer of one chunk.
+    """Return the answer to one chunk.
 
-    Of the chunks that chose the wanted choice, it is the surest one. If there is none, it is the one that came closest
-    to it among those with the majority's label.
+    It is the surest one with the wanted choice; if there is none, it is the one that came closest to it among those
+    with the majority's choice.
     """
     found = [answer for answer in answers if answer.choice_index == wanted]
     if not found:

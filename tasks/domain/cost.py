@@ -1,4 +1,4 @@
-"""Where a run's wall time goes, what it cost, what it gave for that, and what limited it."""
+"""A run's wall-clock time by phase, its cost, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class RunPhase(StrEnum):
-    """What the wall time of a run is spent on, from the engine's point of view.
+    """What the wall-clock time of a run is spent on, from the engine's point of view.
 
-    The engine is held from `LOAD` to `UNLOAD`; in between it answers, or waits for one of the others. While remote
-    workers do the work (`ELSEWHERE`), the run holds no engine.
+    The engine is held from `LOAD` to `UNLOAD`; in between, it answers, or waits for one of the other phases. While
+    remote workers do the work (`ELSEWHERE`), the run holds no engine.
     """
 
     SETUP = "setup"
@@ -39,7 +39,7 @@ class RunPhase(StrEnum):
     AUDIT = "audit"
 
 
-# When several are active at once, time is charged to the first of these, the closest to the engine.
+# If several phases are active, time is charged to the first of these, the closest to the engine.
 _BY_PRIORITY = (
     RunPhase.LOAD,
     RunPhase.SETUP,
@@ -54,13 +54,9 @@ _BY_PRIORITY = (
 
 
 class WallClockProfile:
-    """Charges each moment since its creation to exactly one part, so that the parts sum to the wall time.
-
-    Thread-safe.
-    """
+    """Charges each moment since its creation to one phase; the phases sum to the wall-clock time. Thread-safe."""
 
     def __init__(self, clock_s: Callable[[], float] = time.perf_counter) -> None:
-        """Start the clock, which is monotonic and in seconds."""
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._charged_until_s = clock_s()
@@ -71,7 +67,7 @@ class WallClockProfile:
 
     @contextmanager
     def doing(self, part: RunPhase) -> Iterator[None]:
-        """Mark a phase as active during the `with` block; with none active, time is charged to `RunPhase.SCHEDULE`."""
+        """Mark a phase as active during the `with` block; while none is, time is charged to `RunPhase.SCHEDULE`."""
         self._change(part, 1)
         try:
             yield
@@ -79,20 +75,20 @@ class WallClockProfile:
             self._change(part, -1)
 
     def split(self, part: RunPhase, components_ms: Mapping[RunPhase, float]) -> None:
-        """Replace a part's time by that of its components, in proportion to their work so far, parallel or not."""
+        """Divide a phase's time among other phases, in proportion to their work so far, parallel or not."""
         with self._lock:
             self._components[part] = dict(components_ms)
 
     @property
     def spent_ms(self) -> dict[str, float]:
-        """Milliseconds by part, until now."""
+        """Milliseconds by phase until now."""
         with self._lock:
             return self._spent_ms()
 
     def lap(self) -> dict[str, float]:
-        """Return milliseconds by part since the last lap; all laps sum to `spent_ms`.
+        """Return milliseconds by phase since the last lap; all laps sum to `spent_ms`.
 
-        A value may be negative where `split` has moved time from one component to another.
+        A value is negative where `split` has moved time from one phase to another.
         """
         with self._lock:
             before_ms, self._lap_ms = self._lap_ms, self._spent_ms()
@@ -134,12 +130,11 @@ HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
 
 
 def tallied(name: str, amounts: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts by name as entries of a tally, such as `stage_ms.decode`; see `part_of_tally`."""
+    """Return amounts as entries of a tally, such as `stage_ms.decode`; `part_of_tally` reverses it."""
     return {f"{name}.{key}": amount for key, amount in amounts.items()}
 
 
 def part_of_tally(tally: Mapping[str, float], name: str) -> dict[str, float]:
-    """Return the amounts that `tallied` has entered under a name."""
     return {key.removeprefix(f"{name}."): amount for key, amount in tally.items() if key.startswith(f"{name}.")}
 
 
@@ -148,13 +143,13 @@ class RunCost:
     """Time, devices and tokens of one run.
 
     Attributes:
-        wall_ms: Milliseconds by `RunPhase`; their sum is the run's wall time.
-        engines: Number of engine processes; `wall_ms` is their mean.
+        wall_ms: Milliseconds by `RunPhase`, which sum to the run's wall-clock time; the mean over engines.
+        engines: Number of engine processes.
         gpus: GPUs that the engines held; 0 on CPUs.
         prompt_tokens: Tokens of all prompts, including videos.
         cached_tokens: Prompt tokens served from the prefix cache.
-        stage_ms: Milliseconds of work by stage, summed over processes; of the engine's start, `wall_ms` has only what
-            the run waited for.
+        stage_ms: Milliseconds of work by stage, summed over processes, with the whole start of the engine, of which
+            `wall_ms` has only what the run waited for.
     """
 
     jobs: int
@@ -167,7 +162,7 @@ class RunCost:
 
     @classmethod
     def of_run(cls, row: Mapping[Any, Any]) -> RunCost | None:
-        """Read the cost of a run from its row; None if it has not ended, or was not measured."""
+        """Read the cost of a run from its row; None before its end, or if it was not measured."""
         if row["wall_ms"] is None:
             return None
         names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens", "stage_ms")
@@ -175,7 +170,7 @@ class RunCost:
 
     @property
     def loaded_ms(self) -> float:
-        """Milliseconds for which the engine was loaded, whether it answered or waited."""
+        """Milliseconds for which the engine was loaded, answering or waiting."""
         return fsum(self.wall_ms.get(part, 0.0) for part in _LOADED)  # exact in any order: that of a set varies
 
     @property
@@ -185,7 +180,7 @@ class RunCost:
 
     @property
     def ahead_ms(self) -> float:
-        """Milliseconds of the engine's start for which the run did not wait, as it had begun before."""
+        """Milliseconds of the engine's start for which the run did not wait."""
         return max(0.0, self.stage_ms.get(RunPhase.LOAD, 0.0) - self.wall_ms.get(RunPhase.LOAD, 0.0))
 
     @property
@@ -200,23 +195,22 @@ class RunCost:
 
     @property
     def gpu_ms(self) -> float:
-        """Milliseconds for which GPUs were held, by engines that held as many for as long."""
+        """GPU-milliseconds held."""
         return self.held_ms * self.gpus
 
     @property
     def cpu_hours(self) -> float:
-        """Hours of the processes that prepare videos, and for which engines without a GPU were held."""
+        """Hours of the processes that prepared videos, and of engines without a GPU."""
         engines_ms = 0.0 if self.gpus else self.held_ms * self.engines
         return fsum([engines_ms, *(self.stage_ms.get(stage, 0.0) for stage in _PREPARING)]) / 3.6e6
 
     @property
     def busy(self) -> float:
-        """Fraction of the loaded time in which the engine answered, 0 to 1."""
         return self._share(RunPhase.ANSWER)
 
     @property
     def waits(self) -> list[tuple[RunPhase, float]]:
-        """Fractions of the loaded time by what the engine waited for, the longest first."""
+        """Fractions of the loaded time by phase that the engine waited for, the longest first."""
         shares = [(part, self._share(part)) for part in RunPhase if part in _LOADED and part is not RunPhase.ANSWER]
         return sorted((wait for wait in shares if wait[1]), key=lambda wait: -wait[1])
 
@@ -228,7 +222,7 @@ _SMALL_PRICE = 0.1
 
 
 def format_price(value: float) -> str:
-    """Return a price, or what is priced, with two decimals, or with two digits if it is small."""
+    """Format a price, or an amount that has one, with two decimals, or with two digits if it is small."""
     return f"{value:,.2f}" if value >= _SMALL_PRICE else f"{value:.2g}"
 
 
@@ -252,14 +246,14 @@ _ADVICE = {
 def describe_bottleneck(
     cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0, frames: str = "sampling.num_frames"
 ) -> str:
-    """Say in one sentence what to change first; empty if the run held no engine.
+    """Return a sentence on what to change first; empty if the run held no engine.
 
     Args:
-        cost: Where the time went.
-        processes: Decoding processes of the run.
+        cost: Cost of the run.
+        processes: Number of decoding processes.
         cores: CPU cores that the run may use.
-        own_cores: Average number of cores used by the run's own process, without its decoders and the engine.
-        frames: Setting of the number of frames.
+        own_cores: Average number of cores used by the run's own process, without decoders and engine.
+        frames: Name of the setting for the number of frames.
     """
     if not cost.loaded_ms:
         return ""

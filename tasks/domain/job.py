@@ -1,4 +1,4 @@
-"""Jobs, the views that some of them share, and the shards that group them."""
+"""Jobs, the views that they share, and shards of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tasks.domain.passes import FramePass
 
 MediumKind = Literal["video", "image"]
-# Most videos and images of a job: all of them are held in memory at once, and take their tokens of one prompt.
+# Most videos and images of a job: all are in memory at once, and in one prompt.
 MAX_MEDIA = 16
 # Most jobs of a shard.
 MAX_JOBS = 200
@@ -29,26 +29,22 @@ _URLS = {"url", "video", "video_url", "image", "image_url"}  # in the parts of m
 
 
 class Medium(NamedTuple):
-    """A video or an image that a job shows."""
-
     kind: MediumKind
     uri: str
 
 
 class MediaCounts(NamedTuple):
-    """How many videos and images one question shows at most."""
+    """Numbers of videos and of images that a question shows, at most."""
 
     videos: int = 1
     images: int = 0
 
     @classmethod
     def of(cls, media: Iterable[Medium]) -> MediaCounts:
-        """Count the media of one job."""
         counts = Counter(medium.kind for medium in media)
         return cls(counts["video"], counts["image"])
 
     def larger(self, other: MediaCounts) -> MediaCounts:
-        """Return the larger number of each kind."""
         return MediaCounts(max(self.videos, other.videos), max(self.images, other.images))
 
     @property
@@ -114,15 +110,15 @@ class Job:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What frames are compared with, to find those that it asks about: each choice, before the question.
+        """What frames are compared with to find relevant ones: each choice followed by the question, or the question.
 
-        In this order, as models cut long texts at their end. Without choices, it is the question alone.
+        The choice comes first, as models cut long texts at their end.
         """
         return tuple(f"{choice} {self.prompt}" for choice in self.choices) or (self.prompt,)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything in the job that can change its answer; a new signature of a URL cannot.
+        """Hash of everything in the job that can change its answer, which the signature of a URL cannot.
 
         Fields that were added later are omitted if empty, so that existing labels stay valid.
         """
@@ -147,19 +143,17 @@ class Job:
 
     @property
     def shown(self) -> tuple[Medium, ...]:
-        """Everything that it shows, in order."""
+        """All videos and images, in the order shown."""
         return self.media or (Medium("video", self.video_uri),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Jobs that are extracted, asked and retried together; at most MAX_JOBS.
-
-    A video with more jobs is in several shards.
+    """Jobs that are extracted, answered and retried together.
 
     Attributes:
         index: Position in the plan, from 0.
-        jobs: Jobs on one video are adjacent.
+        jobs: At most MAX_JOBS; jobs on one video are adjacent.
     """
 
     index: int
@@ -167,7 +161,7 @@ class Shard:
 
     @property
     def video_uris(self) -> tuple[str, ...]:
-        """The shard's videos and images, each once, in order of first appearance."""
+        """URIs of the videos and images, each once, in order of first appearance."""
         return tuple(dict.fromkeys(medium.uri for job in self.jobs for medium in job.shown))
 
 
@@ -185,9 +179,8 @@ class View(NamedTuple):
     """The frames of one video, or the image, that some jobs share: extracted once, into one frame file.
 
     Attributes:
-        shown: Which of its frames.
-        segment: The segment that they are from.
-        texts: What is asked about them, if that chooses them; empty otherwise.
+        shown: The pass that selects the frames.
+        texts: `Job.texts`, if the sampler selects frames by them; empty otherwise.
     """
 
     video_uri: str
@@ -197,7 +190,7 @@ class View(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Unique name, used as the video id of a batch's questions."""
+        """Unique name, which is the video id of a batch's questions."""
         segment = "" if self.segment.is_whole else str(self.segment)
         shown = "" if self.shown == "first" else self.shown
         texts = json_digest(list(self.texts)) if self.texts else ""
@@ -205,10 +198,7 @@ class View(NamedTuple):
 
 
 def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View, ...]:
-    """Return the views of everything that a job shows, in order.
-
-    If it is escalated (`dense`), they are the dense sampler's of each video.
-    """
+    """Return the views of a job's videos and images, in order; `dense` is for its escalation."""
     shown: FramePass = "dense" if dense else choose_pass(sampling, job)
     segment = Segment.of(job.start_s, job.end_s)  # of the only video, if there is one
     texts = job.texts if find_sampler(sampling.sampler).needs_question else ()
@@ -219,7 +209,7 @@ def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View
 
 
 def group_by_views(jobs: Iterable[Job], sampling: Sampling) -> dict[tuple[View, ...], list[Job]]:
-    """Group jobs by the views that they are shown first, in order of first appearance."""
+    """Group jobs by the views of their first pass, in order of first appearance."""
     groups: dict[tuple[View, ...], list[Job]] = {}
     for job in jobs:
         groups.setdefault(views_of(job, sampling), []).append(job)
@@ -229,8 +219,8 @@ def group_by_views(jobs: Iterable[Job], sampling: Sampling) -> dict[tuple[View, 
 def cluster_by_videos(jobs: Sequence[Job]) -> list[str]:
     """Return the cluster of each job: jobs that show the same video, or are linked by jobs that do, are in one.
 
-    A cluster is named by one of its videos, so that it does not depend on the order of the jobs. Images do not link:
-    one may be the reference that every job shows.
+    A cluster is named after one of its videos, whatever the order of jobs. Images do not link jobs: every job may show
+    the same reference.
     """
     parents: dict[str, str] = {}
 
@@ -247,7 +237,7 @@ def cluster_by_videos(jobs: Sequence[Job]) -> list[str]:
 
 
 def join_fingerprints(fingerprints: Sequence[str | None]) -> str | None:
-    """Return one fingerprint for all media of a job, as its row has it; None if one of them is unknown."""
+    """Join the fingerprints of a job's media to that of its row; None if one is unknown."""
     known = [each for each in fingerprints if each is not None]
     if len(known) < len(fingerprints):
         return None
@@ -255,7 +245,7 @@ def join_fingerprints(fingerprints: Sequence[str | None]) -> str | None:
 
 
 def split_fingerprint(fingerprint: str | None, count: int) -> list[str | None]:
-    """Return the fingerprint of each of a job's media, as joined by `join_fingerprints`; None for unknown ones."""
+    """Split what `join_fingerprints` has joined; None for unknown fingerprints."""
     if fingerprint is None or count == 1:
         return [fingerprint] * count
     try:

@@ -1,4 +1,4 @@
-"""How a job ended: one label, one answer in words, or one failure."""
+"""Outcomes of jobs: a label, an answer in words, or a failure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from tasks.domain.job import Job, Medium
     from tasks.domain.provenance import FrameProvenance
 
-# Of failures that the next run tries again: those of web servers, of a server that answers others, and of ourselves.
+# Codes of failures that the next run retries: of web servers, of a server that answers others, and internal ones.
 PASSING_CODES = frozenset({VideoUnavailableError.code, InternalError.code, ServerFailedError.code})
 _SHOWN_NOTES = 3
 
 
 class Stage(StrEnum):
-    """Where in the pipeline something happened."""
-
     FETCH = "fetch"
     DECODE = "decode"
     CACHE = "cache"
@@ -50,7 +48,7 @@ class OrderBias:
     same_position: bool = column(Merge.LAST, "Whether every order chose the same position, whatever choice was there.")
 
 
-# Labels with less of the probability on all choices together say what the model was made to say.
+# Below this probability of all choices together, the model would have said something else than a label.
 LOW_CHOICE_MASS = 0.05
 
 
@@ -136,8 +134,6 @@ class FirstAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCounts:
-    """The chunks of a job."""
-
     total: int = column(Merge.LAST, "Number of chunks of the job; null if it was not cut.", name="chunks")
     answered: int = column(
         Merge.LAST, "Number of chunks with an answer; null if the job was not cut.", name="chunks_answered"
@@ -149,12 +145,11 @@ class JobResult:
     """One answered job, as stored in the results table.
 
     Attributes:
-        provenance: Origin and cost of its frames.
         routed_by: Why keyframes were not used: the job's `task`, the video's `coverage`, or the first answer's
             `margin`; otherwise empty.
-        first: The first answer, if jobs with a low margin are escalated; None otherwise.
-        chunks: Counts of its chunks; None if the job was not cut.
-        copied_from: Id of the job whose answer was copied; None otherwise.
+        first: The first answer, if jobs with a low margin are escalated.
+        chunks: None if the job was not cut.
+        copied_from: Id of the job whose answer was copied.
     """
 
     job: Job
@@ -168,11 +163,11 @@ class JobResult:
 
     @property
     def can_be_copied(self) -> bool:
-        """Whether it is about the version of its video by which near-duplicates were found."""
+        """Whether the video is the version that has the near-duplicates."""
         return self.provenance.fingerprint == self.job.fingerprint
 
     def copied_to(self, job: Job) -> JobResult:
-        """Return the result of a job that gets this answer, at no cost; it is about its own video's version."""
+        """Return this answer as the result of another job, on the version of its own video and without costs."""
         return replace(
             self,
             job=job,
@@ -183,36 +178,33 @@ class JobResult:
 
     @property
     def label(self) -> str | None:
-        """Text of the chosen answer; None for an answer in words."""
+        """The chosen answer; None for an answer in words."""
         chosen = self.answer.choice_index
         return None if chosen is None else self.job.choices[chosen]
 
 
 class Cause(Protocol):
-    """What a job failed by: an error, or a question's failure, which is one without its class."""
+    """Why a job failed: a `JobError`, or the failure of a question, which has the same attributes."""
 
     @property
-    def stage(self) -> str:
-        """As of `JobError`."""
+    def stage(self) -> str: ...
 
     @property
-    def code(self) -> str:
-        """As of `JobError`."""
+    def code(self) -> str: ...
 
     @property
-    def message(self) -> str:
-        """As of `JobError`."""
+    def message(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One job that cannot be labelled.
+    """A job that has no label.
 
     Attributes:
-        source_fingerprint: Fingerprint of the video; None if its source could not be reached.
         code: Stable code of the error (see `infra.errors`).
         message: What is wrong and what to do, in one sentence.
-        chunks: The chunks that leave the job undecided; None if it was not cut.
+        source_fingerprint: Version of the video; None if it could not be reached.
+        chunks: None if the job was not cut.
     """
 
     job: Job
@@ -225,7 +217,6 @@ class Failure:
 
     @classmethod
     def of(cls, cause: Cause, job: Job, shard_index: int, *, fingerprint: str | None = None) -> Self:
-        """Return the failure of a job by what it failed by; the fingerprint is that of its video."""
         return cls(
             job=job,
             stage=Stage(cause.stage),
@@ -237,16 +228,16 @@ class Failure:
 
 
 def needs_escalation(result: JobResult, *, below: float) -> bool:
-    """Check whether to ask a job again; never if it is answered in words, or a dense sampler was used already."""
+    """Whether to escalate a job: it was answered from keyframes with a margin `below` the limit."""
     margin = result.answer.margin
     return result.provenance.sampler == "keyframes" and margin is not None and margin < below
 
 
 def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
-    """Merge the answer on keyframes and the outcome after its escalation, if there was one, into one row.
+    """Merge the answer on keyframes and the outcome of its escalation, if there was one, into one row.
 
-    The second answer counts if it is about the same video, else the first. `below` is the margin below which jobs are
-    asked again. An answer in words has none, and stays as it is.
+    The second answer counts if it is about the same version of the video, else the first. `below` is the margin below
+    which jobs are escalated. An answer in words is never escalated, and stays as it is.
     """
     label, margin = first.label, first.answer.margin
     if label is None or margin is None:
@@ -268,7 +259,7 @@ def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below
 
 
 def merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
-    """Sum what several sets of frames cost, and take the worst of how well keyframes cover them."""
+    """Sum the costs of several sets of frames, and take the worst coverage by keyframes."""
     if len(parts) == 1:
         return parts[0]
     gaps_s = [each.longest_gap_s for each in parts if each.longest_gap_s is not None]
@@ -289,7 +280,7 @@ def merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
 
 
 def merge_media(media: Sequence[Medium], parts: Sequence[FrameProvenance]) -> FrameProvenance:
-    """Return the provenance of a job of several videos and images; keyframes are those of the videos alone."""
+    """Merge the provenance of a job's videos and images; what concerns keyframes is that of the videos."""
     noted = [
         replace(part, decode_note=f"{redact_uri(medium.uri)}: {part.decode_note}" if part.decode_note else "")
         for medium, part in zip(media, parts, strict=True)

@@ -1,7 +1,6 @@
-"""What a job is shown of a video, by its tags: the sampler of each pass.
+"""The passes of a job over a video, and the sampler of each; escalation is a pass with a dense sampler.
 
-Escalation asks again with a dense sampler. The samplings of passes equal those of a run that uses their sampler alone,
-so that frame files are shared.
+The sampling of a pass equals that of a run that uses its sampler alone, so that frame files are shared.
 """
 
 from __future__ import annotations
@@ -16,25 +15,23 @@ if TYPE_CHECKING:
 
     from reelabel.sampling.options import Sampling
 
-# What a job is shown: what the video's coverage decides, its keyframes in any case, the dense sampler's frames, or an
+# The frames that a job is shown: those of the run's sampler, keyframes in any case, those of the dense sampler, or an
 # image, which is a video of one frame.
 FramePass = Literal["first", "keyframes", "dense", "image"]
 
 
 class Tagged(Protocol):
-    """A job's tags, by which its sampler may be chosen."""
+    """What has the tags of a job, by which its sampler may be chosen."""
 
     @property
-    def task(self) -> str | None:
-        """The kind of question."""
+    def task(self) -> str | None: ...
 
     @property
-    def subtask(self) -> str | None:
-        """The kind in detail."""
+    def subtask(self) -> str | None: ...
 
 
 def choose_pass(sampling: Sampling, job: Tagged) -> FramePass:
-    """Decide by a job's tags what it is shown first; tags that need motion take precedence."""
+    """Choose the first pass of a job by its tags; tags that need motion take precedence."""
     tags = {job.task, job.subtask}
     if not tags.isdisjoint(sampling.motion_tasks or ()):
         return "dense"
@@ -42,7 +39,6 @@ def choose_pass(sampling: Sampling, job: Tagged) -> FramePass:
 
 
 def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
-    """Return the sampling of one pass."""
     if name == "keyframes":
         return with_sampler(sampling, "keyframes")
     if name == "image":
@@ -51,18 +47,18 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
 
 
 def first_pass(sampling: Sampling) -> Sampling:
-    """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
+    """Return the sampling of the first pass, which is still `auto` if it depends on the video."""
     if sampling.sampler == "auto":
         return replace(sampling, escalate_below=None, motion_tasks=None, still_tasks=None)
     return with_sampler(sampling, sampling.sampler)
 
 
 def sampling_shown(sampling: Sampling, *, sampler: str, chosen_ms: str) -> Sampling:
-    """Return the sampling of a frame file by what is known of its frames: their sampler, and their times."""
+    """Return the sampling of a frame file, given the sampler and the times of its frames."""
     alone = with_sampler(sampling, sampler)
     return with_times(alone, [int(time_ms) for time_ms in chosen_ms.split(",")]) if chosen_ms else alone
 
 
 def with_times(sampling: Sampling, times_ms: Sequence[int]) -> Sampling:
-    """Return a sampling by a question with the times that were chosen, in milliseconds, never falling."""
+    """Add the times that a question has selected, in milliseconds and ascending, to its sampling."""
     return replace(sampling, times_ms=tuple(dict.fromkeys(times_ms)))

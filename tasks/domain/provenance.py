@@ -9,10 +9,7 @@ from tasks.domain.record import Merge, column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameProvenance:
-    """Origin and cost of the frames of one answer. Durations are in milliseconds.
-
-    Each field is a column of the results, with its rule for merging both answers of an escalated job.
-    """
+    """Origin and cost of the frames of one answer. Each field is a column of the results."""
 
     fingerprint: str = column(Merge.LAST, "Version of the video.", name="source_fingerprint")
     sampler: str = column(Merge.LAST, "The sampler that selected the frames.", default="keyframes")

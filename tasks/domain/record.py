@@ -1,4 +1,4 @@
-"""Records: dataclasses whose fields state which column stores them, its comment, and how to merge two values."""
+"""Records: dataclasses whose fields state the column that stores them, its comment, and how to merge two values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Json(str):
 
 
 class Merge(StrEnum):
-    """The value that a record takes which stands for two, one made after the other."""
+    """How to merge the values of two records, of which one was made after the other."""
 
     SUM = "sum"
     LAST = "last"
@@ -45,7 +45,7 @@ class RecordColumn:
 
 
 def merged(rule: Merge, *, default: Any = MISSING) -> Any:  # noqa: ANN401 - as of `field`
-    """Return a field that no column stores by itself."""
+    """Return a field without a column of its own."""
     return field(default=default, metadata={_RULE: rule})
 
 
@@ -57,13 +57,13 @@ def column(
     name: str = "",
     bits: int = 32,
 ) -> Any:  # noqa: ANN401 - as of `field`
-    """Return a field that a column stores, with its comment; an integer has 16, 32 or 64 bits."""
+    """Return a field with its column's comment and name, by default its own; `bits` (16, 32, 64) are of integers."""
     return field(default=default, metadata={_RULE: rule, _COLUMN: name, _BITS: bits, _DESCRIPTION: description})
 
 
 @lru_cache
 def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
-    """Return the columns that store a record, in the order of its fields; TypeError if one cannot be stored."""
+    """Return the columns of a record in the order of its fields; raise TypeError if one cannot be stored."""
     _rules_of(record)
     types = get_type_hints(record)
     return tuple(
@@ -81,23 +81,23 @@ def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
 
 @lru_cache
 def reader_of(record: type[DataclassInstance]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that reads a record's values in the order of `columns_of`."""
+    """Return a function that returns a record's values in the order of `columns_of`."""
     first, second, *others = (each.attribute for each in columns_of(record))
     return attrgetter(first, second, *others)  # of one name, it would return no tuple
 
 
 def names_of(*records: type[DataclassInstance]) -> tuple[str, ...]:
-    """Return the names of the columns that store some records, one record after the other."""
+    """Return the names of the columns of records, one record after the other."""
     return tuple(each.name for record in records for each in columns_of(record))
 
 
 def values_of(record: type[DataclassInstance], value: DataclassInstance | None) -> tuple[Any, ...]:
-    """Return the values that `names_of` a record takes: of a record of that type, or nulls."""
+    """Return the values of the columns `names_of(record)`; nulls for None."""
     return (None,) * len(columns_of(record)) if value is None else reader_of(record)(value)
 
 
 def merge_records(first: Record, second: Record) -> Record:
-    """Merge two records, of which `second` was made later, field by field; TypeError if one has no rule."""
+    """Merge two records, of which `second` was made later; raise TypeError if a field has no rule."""
     values = {
         Merge.LAST: lambda name: getattr(second, name),
         Merge.SUM: lambda name: getattr(first, name) + getattr(second, name),
@@ -106,7 +106,7 @@ def merge_records(first: Record, second: Record) -> Record:
 
 
 def without_sums(record: Record) -> Record:
-    """Return a record whose fields that are summed are 0: what it cost counts where it was spent."""
+    """Set the fields that are summed to 0, so that the costs of a copy are not counted twice."""
     rules = _rules_of(type(record)).items()
     return replace(record, **dict.fromkeys((name for name, rule in rules if rule == Merge.SUM), 0))
 

@@ -1,4 +1,4 @@
-"""The specs: everything on the run's side that can change an answer, or what is said of a video."""
+"""Specs: everything on the run's side that can change an answer or a description."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def _is_unset(value: object) -> bool:
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class _Identified(_Part):
+    @property
+    def spec_id(self) -> str:
+        """Hash of the whole spec, 16 hex digits."""
+        return json_digest(self.model_dump(mode="json"))[:16]
 
 
 class ModelIdentity(_Part):
@@ -46,7 +53,7 @@ _SAMPLERS: dict[FrameChoice, str] = {"dense": "middles", "keyframes": "keyframes
 
 @lru_cache(maxsize=1024)
 def _sampling(sampler: str, frames: int, max_pixels: int) -> Sampling:
-    # Cached, as it is the same for most videos, and its checks take longer than a video's description.
+    # Cached: it is the same for most videos, and its checks take longer than a video's description.
     return Sampling(sampler=sampler, num_frames=frames, max_pixels=max_pixels, size_multiple_px=1)
 
 
@@ -62,11 +69,11 @@ class EmbeddingSpec(_Part):
     """Frames of a chunk."""
 
     def sampling(self, *, chunks: int = 1, max_pixels: int) -> Sampling:
-        """Return how the frames of some consecutive chunks are chosen in one pass."""
+        """Return the sampling of the frames of consecutive chunks in one pass."""
         return _sampling(_SAMPLERS[self.sampler], self.frames_per_chunk * chunks, max_pixels)
 
 
-class RunSpec(_Part):
+class RunSpec(_Identified):
     """How jobs are asked. Runs with equal specs share their results."""
 
     model: ModelIdentity
@@ -100,22 +107,17 @@ class RunSpec(_Part):
     relevance: EmbeddingSpec | None = Field(None, exclude_if=_is_unset)
     """The frames among which the sampler relevant chooses, by what model."""
 
-    @property
-    def spec_id(self) -> str:
-        """Hash of the whole spec, 16 hex digits."""
-        return json_digest(self.model_dump(mode="json"))[:16]
-
 
 Method: TypeAlias = Literal["default", "published"]
 
 
-class DescribeSpec(EmbeddingSpec):
+class DescribeSpec(EmbeddingSpec, _Identified):
     """How videos are described. Runs with equal specs share their results.
 
     Banks are named by the digests of their texts, which are kept on the store.
     """
 
-    # Jobs are not cut as those of `RunSpec` are: each is one description, whatever its chunks.
+    # Jobs are not cut: each has one description, whatever its chunks.
     chunk_s: ClassVar[None] = None
 
     job: Literal["describe"] = "describe"
@@ -131,11 +133,6 @@ class DescribeSpec(EmbeddingSpec):
     """How changes of scene are found."""
     scene_threshold: float
     """Least score of a change."""
-
-    @property
-    def spec_id(self) -> str:
-        """Hash of the whole spec, 16 hex digits."""
-        return json_digest(self.model_dump(mode="json"))[:16]
 
 
 Spec: TypeAlias = RunSpec | DescribeSpec

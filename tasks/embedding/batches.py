@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infra.errors import EngineLostError
+from infra.logs import in_context
 from reelabel.errors import ReelabelError
+from reelabel.waiting import LOOK_S, raise_if_abandoned, working_until
 from reelabel_engine.errors import InferenceError
+from tasks.model.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +51,11 @@ class FrameBatcher:
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _semaphore: threading.Semaphore = field(init=False, repr=False)
+    _encoder_lock: SharedLock = field(default_factory=SharedLock, init=False, repr=False)
+    _senders: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._semaphore = threading.Semaphore(_REQUESTS_PER_PROCESS * self.encoder.processes)
+        self._senders = ThreadPoolExecutor(_REQUESTS_PER_PROCESS * self.encoder.processes, "embed")
 
     def start(self) -> None:
         self.encoder.start()
@@ -63,14 +67,21 @@ class FrameBatcher:
             InferenceError: Only these frames crash the encoder.
             EngineLostError: Other frames crash it as well, or it hangs.
             ModelError: It cannot be reloaded.
+            AbandonedError: Nobody waits for these frames any more.
         """
         done: Future[EmbeddedFrames] = Future()
         with self._lock:
             self._waiting.append((frames, done))
-        with self._semaphore:
-            while not done.done() and (group := self._take()):
+        self._senders.submit(in_context(self._send))
+        while not wait([done], LOOK_S).done:
+            raise_if_abandoned()
+        return done.result()
+
+    def _send(self) -> None:
+        # A caller that leaves must not end a request that has frames of others.
+        with working_until(lambda: False):
+            if group := self._take():
                 self._answer(group)
-        return done.result()  # part of a request that another thread sends
 
     def _take(self) -> list[_Waiting]:
         with self._lock:
@@ -80,7 +91,7 @@ class FrameBatcher:
 
     def _answer(self, group: list[_Waiting]) -> None:
         try:
-            with self.charge():
+            with self._encoder_lock.shared(), self.charge():
                 vectors, embed_ms = self._embed([frames for frames, _ in group])
             ends = np.cumsum([len(frames) for frames, _ in group])
             shares = [
@@ -105,7 +116,8 @@ class FrameBatcher:
                 done.set_exception(hopeless)
                 continue
             try:
-                done.set_result(self._embed_alone(frames))
+                with self._encoder_lock.exclusive():  # another video that crashes it would take this one with it
+                    done.set_result(self._embed_alone(frames))
             except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
                 is_its_own = isinstance(error, InferenceError) or _is_unexpected(error)
                 hopeless = None if is_its_own else error

@@ -14,9 +14,9 @@ from reelabel_engine.environment import encoder_environment, find_python
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, EncoderInfo, LoadEncoder, Request, Vectors
 from tasks.model.identity import ModelInfo, read_model_info
-from tasks.model.keeper import WarmEngines
 from tasks.model.model_process import ModelProcess
 from tasks.model.pool import Pool
+from tasks.model.warm_engines import WarmEngines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
     restarted and the request repeated, once per request.
     """
 
-    called = "The encoder"
+    noun = "The encoder"
     processes = 1
     images_embedded = 0
     loaded: EncoderInfo | None = None
@@ -79,7 +79,7 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return self._start(python, LoadEncoder(config=self._config), encoder_environment(self._config))
 
     def info(self) -> EncoderInfo:
-        info: EncoderInfo = self._ready(self._ensure_running())
+        info: EncoderInfo = self._wait_loaded(self._ensure_running())
         self.loaded = info
         return info
 
@@ -115,12 +115,12 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return reply
 
 
-class EncoderPool(Pool[Encoder]):
+class EncoderPool(Pool[EncoderProcess]):
     """A pool of encoders of one model, each on a GPU; each request goes to the least busy one."""
 
     loaded: EncoderInfo | None = None
 
-    def __init__(self, members: Sequence[Encoder]) -> None:
+    def __init__(self, members: Sequence[EncoderProcess]) -> None:
         super().__init__(members)
         self.processes = sum(member.processes for member in members)
 
@@ -131,10 +131,10 @@ class EncoderPool(Pool[Encoder]):
         return self.loaded
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-        return self._ask(lambda member: member.embed_images(videos))
+        return self._request(lambda member: member.embed_images(videos))
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
-        return self._ask(lambda member: member.embed_texts(texts))
+        return self._request(lambda member: member.embed_texts(texts))
 
 
 def read_encoder_info(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelInfo:

@@ -27,7 +27,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, Seal, embed_checksum, embed_seal, verify_seal
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, unsigned_uri
-from tasks.description.embeddings import CutCandidate, Cuts, Embeddings, normalize
+from tasks.description.embeddings import Cuts, Embeddings, normalize
 from tasks.description.scenes.cuts import FINDER_VERSION
 from tasks.domain import ModelIdentity
 from tasks.frame_cache.sealed_files import SealedFiles
@@ -158,20 +158,13 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
                 first_ms=int(each["first_ms"]),
                 duration_s=float(each["duration_s"]),
                 note=str(each["note"]),
-                cuts=_cuts(each["cuts"]),
+                cuts=Cuts.of_json(known) if (known := each["cuts"]) and known["finder"] == FINDER_VERSION else None,
             )
             for each, end in zip(of_videos, ends, strict=True)
         }
     except (pa.ArrowException, OSError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
         raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
     return videos, facts
-
-
-def _cuts(found: dict[str, Any] | None) -> Cuts | None:
-    if found is None or found["finder"] != FINDER_VERSION:
-        return None
-    known = found["candidates"]
-    return Cuts(candidates=known and tuple(CutCandidate(*each) for each in known), note=str(found["note"]))
 
 
 def _restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
@@ -190,7 +183,7 @@ def as_read_back(embeddings: Embeddings) -> Embeddings:
 
 @dataclass(slots=True)
 class ShardVectors:
-    """The videos of a shard's file by key, and the updated ones. Thread-safe."""
+    """The videos in a shard's file by key, and those of this run. Thread-safe."""
 
     key: str
     found: Mapping[str, Embeddings] = field(default_factory=dict, repr=False)
@@ -199,7 +192,7 @@ class ShardVectors:
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def put(self, key: str, embeddings: Embeddings) -> None:
-        """Add a video for the next run, if there is room."""
+        """Add a video of this run, if there is room."""
         with self._lock:
             if key not in self._used and self._frames + len(embeddings.pts_ms) <= MOST_FRAMES:
                 self._used[key] = embeddings

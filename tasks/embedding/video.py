@@ -6,6 +6,7 @@ import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +35,7 @@ from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as
 from tasks.frame_cache.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -186,12 +187,14 @@ class VideoEmbedder:
                 elif first.frames.selection.total_frames != 1:  # no image
                     pieces.append(self._rest(pieces[0], segment))
             # The next piece is decoded while the encoder works on one.
-            with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
-                for piece in rest:
-                    if isinstance(piece, _End):
-                        taken.end(piece.start_s, piece.why)
-                    else:
+            with closing(prefetch(starmap(take, pieces[1:]))) as rest:
+                added = 1
+                try:
+                    for piece in rest:
                         self._add(piece, taken)
+                        added += 1
+                except _ENDED as error:
+                    taken.end(pieces[added][0].start_s or 0.0, error.message)
         return taken
 
     def _rest(self, first: Piece, segment: Segment) -> Piece:
@@ -239,12 +242,6 @@ class _Frames:
     read_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    start_s: float
-    why: str
-
-
 def _length_s(stated_s: float, segment: Segment) -> float:
     end_s = stated_s if segment.end_s is None else min(segment.end_s, stated_s)
     return max(0.0, end_s - (segment.start_s or 0.0))
@@ -255,15 +252,6 @@ def _found_s(known: Selection) -> float:
     if known.duration_s or known.keyframe_ms is None or not known.keyframe_ms.size:
         return known.duration_s
     return float(known.keyframe_ms[-1] - (known.first_ms or 0)) / _MS
-
-
-def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:
-    for segment, chunks in pieces:
-        try:
-            yield take(segment, chunks)
-        except _ENDED as error:
-            yield _End(segment.start_s or 0.0, error.message)
-            return
 
 
 def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _Frames:

@@ -1,4 +1,4 @@
-"""Calibration: fit a temperature on known answers, and measure its effect on held-out jobs.
+"""Calibration: fits a temperature on known answers, and measures its effect on held-out jobs.
 
 Guo et al., "On Calibration of Modern Neural Networks", ICML 2017 (arXiv:1706.04599).
 """
@@ -24,7 +24,7 @@ BINS = 15
 FEWEST_WRONG = 20
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 _BISECTIONS = 60
-# Bisection stops this close to a bound if the minimum is beyond it.
+# Bisection ends this close to a bound if the minimum is beyond it.
 _BOUND_MARGIN = 1 + 1e-6
 # Zero has no logarithm, and one job must not outweigh all the others.
 _LEAST_PROBABILITY = 1e-12
@@ -37,7 +37,7 @@ class KnownAnswers:
     Attributes:
         logs: Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
         truths: Index of the correct choice; shape (J,).
-        videos: Hash of each job's video, by which the jobs are split in halves; shape (J,).
+        videos: Hash of each job's video; shape (J,).
     """
 
     logs: npt.NDArray[np.float64]
@@ -45,7 +45,6 @@ class KnownAnswers:
     videos: npt.NDArray[np.uint64]
 
     def __post_init__(self) -> None:
-        """Check that the shapes agree."""
         if not (self.logs.ndim == 2 and len(self.logs) == len(self.truths) == len(self.videos)):  # noqa: PLR2004
             raise ValueError(
                 f"shapes disagree: logs {self.logs.shape}, truths {self.truths.shape}, videos {self.videos.shape}"
@@ -53,7 +52,7 @@ class KnownAnswers:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[Sequence[float], int, str]]) -> Self:
-        """Build from each job's probabilities, the index of its correct choice, and its video."""
+        """Convert each job's probabilities, the index of its correct choice, and its video."""
         return cls(
             logs=log_table([probabilities for probabilities, _, _ in rows]),
             truths=np.array([truth for _, truth, _ in rows], dtype=np.int64),
@@ -62,7 +61,7 @@ class KnownAnswers:
         )
 
     def halves(self) -> tuple[Self, Self]:
-        """Split the jobs in halves by a hash of their videos: no video is in both, whatever the order of jobs."""
+        """Split the jobs in halves by their videos, whatever the order of jobs; no video is in both."""
         is_first = np.isin(self.videos, np.unique(self.videos)[::2])
         return self._take(is_first), self._take(~is_first)
 
@@ -74,21 +73,19 @@ class KnownAnswers:
 class Calibration:
     """A fitted temperature and its effect.
 
-    All `*_after` values are cross-fitted: each half of the jobs is scaled by the temperature of the other half.
+    All `*_after` values are cross-fitted: each half of the jobs is scaled by the temperature of the other half. Ends of
+    intervals (`*_low`, `*_high`) are at 95% confidence.
 
     Attributes:
         temperature: Fitted on all jobs.
-        temperature_low: Lower end of its 95% confidence interval.
         half_temperatures: Fitted on each half; if they are far apart, there are too few jobs.
         jobs: Jobs with a label and a known answer.
         wrong: Jobs whose label is wrong.
-        accuracy: Fraction of correct labels; temperature does not change it.
+        accuracy: Fraction of correct labels, which the temperature does not change.
         confidence_before: Mean probability of the labels.
         ece_before: Expected calibration error over BINS bins.
         nll_before: Mean negative log-likelihood of the known answers, in nats.
-        nll_change: The value after minus the value before.
-        nll_change_low: Lower end of its 95% confidence interval.
-        nll_change_high: Upper end; if it is below 0, calibration is shown to help.
+        nll_change: The value after minus the value before; calibration is shown to help if its interval is below 0.
     """
 
     temperature: float
@@ -113,8 +110,8 @@ def calibrate(known: KnownAnswers) -> Calibration:
     """Fit a temperature on jobs on at least two videos, and measure its effect by two-fold cross-fitting.
 
     Raises:
-        ManifestError: Too few labels are wrong to fit a temperature, none within the bounds fits them, or the fitted
-            one makes held-out answers worse.
+        ManifestError: Too few labels are wrong, the best temperature is out of bounds, or it makes held-out answers
+            worse.
     """
     wrong = int((known.logs.argmax(axis=1) != known.truths).sum())
     _require_wrong(wrong, len(known.truths))
@@ -175,13 +172,12 @@ def _require_within_bounds(temperature: float, wrong: int, jobs: int) -> None:
 
 
 def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: npt.NDArray[np.bool_]) -> float:
-    """Average the gap between confidence and accuracy over bins of confidence.
+    """Average the gap between confidence and accuracy over BINS bins of equal width in (0, 1], weighted by jobs.
 
-    Equation 3 of Guo et al. 2017 (arXiv:1706.04599), after Naeini et al., AAAI 2015: BINS bins of equal width over (0,
-    1], each weighted by its share of the jobs.
+    Equation 3 of Guo et al. 2017 (arXiv:1706.04599), after Naeini et al., AAAI 2015.
     """
     bins = np.clip(np.ceil(confidences * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    # A bin's weight times its gap is the sum of its jobs' differences, divided by the number of all jobs.
+    # The weight of a bin times its gap is the sum of its jobs' differences divided by the number of all jobs.
     gaps = np.bincount(bins, weights=confidences - is_right)
     return float(np.abs(gaps).sum() / len(confidences))
 
@@ -193,11 +189,7 @@ def _losses(probabilities: npt.NDArray[np.float64], truths: npt.NDArray[np.int64
 
 
 def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
-    """Build a table of the log-probabilities of jobs with different numbers of choices.
-
-    Returns:
-        Natural logarithms; shape (J, C), minus infinity past a job's last choice.
-    """
+    """Return the natural logarithms of probabilities; shape (J, C), minus infinity past a job's last choice."""
     table = np.full((len(rows), max(map(len, rows), default=1)), -np.inf)
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = np.log(np.maximum(row, _LEAST_PROBABILITY))
@@ -205,7 +197,7 @@ def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
 
 
 def apply_temperature(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
-    """Divide log-probabilities from `log_table` by a temperature above 0, and normalise to probabilities.
+    """Scale log-probabilities from `log_table` by a temperature above 0.
 
     A temperature above 1 lowers confidence, one below 1 raises it; the most probable choice does not change.
 
@@ -219,19 +211,15 @@ def apply_temperature(logs: npt.NDArray[np.float64], temperature: float) -> npt.
 
 
 def calibrate_probabilities(rows: Sequence[Sequence[float]], temperature: float) -> list[list[float]]:
-    """Calibrate the probabilities of jobs with different numbers of choices."""
     tempered = apply_temperature(log_table(rows), temperature).tolist()
     return [line[: len(row)] for line, row in zip(tempered, rows, strict=True)]
 
 
 def fit_temperature(known: KnownAnswers) -> float:
-    """Find the temperature that minimises the negative log-likelihood of the known answers.
+    """Find the temperature with the least negative log-likelihood of the known answers, within its bounds.
 
-    It is convex in the inverse temperature, so bisection on its slope finds the minimum.
-
-    Returns:
-        From MIN_TEMPERATURE to MAX_TEMPERATURE: the minimum if every answer is correct, because no confidence is then
-        too high; the maximum if a uniform distribution would be likelier.
+    The function is convex in the inverse temperature, so bisection on its slope finds the minimum. The temperature is
+    MIN_TEMPERATURE if every answer is correct, and MAX_TEMPERATURE if a uniform distribution is likelier.
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     at_truth = known.logs[np.arange(len(known.truths)), known.truths]
@@ -244,12 +232,11 @@ def fit_temperature(known: KnownAnswers) -> float:
 
 
 def temperature_interval(known: KnownAnswers, temperature: float) -> tuple[float, float]:
-    """Return the 95% confidence interval of a temperature that `fit_temperature` returned, not at a bound.
+    """Return the 95% confidence interval of a temperature that `fit_temperature` found within the bounds.
 
     The sandwich estimator of White, "Maximum likelihood estimation of misspecified models", Econometrica 50 (1982),
-    because a single temperature never describes a model completely. Its middle sums the scores of each video's jobs
-    first, because they are not independent (`tasks.evaluation.clusters`). The interval is symmetric in the logarithm,
-    so it is the same whether the temperature or its inverse is fitted.
+    because a single temperature never describes a model completely; clustered by videos (`tasks.evaluation.clusters`).
+    The interval is symmetric in the logarithm, so it is the same if the inverse temperature is fitted.
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     weights = apply_temperature(known.logs, temperature)

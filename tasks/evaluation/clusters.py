@@ -1,28 +1,20 @@
-"""Standard errors of means and fits over jobs that are dependent because they share videos."""
+"""Standard errors over jobs that are not independent because they share videos."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tasks.evaluation.scores import Estimate
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """An estimate with its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 def mean_interval(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> Estimate:
-    """Estimate the mean of one value per job; the interval allows for any dependence within at least two clusters.
+    """Estimate the mean of one value per job, which may depend on each other within a cluster, of at least two.
 
     The cluster-robust variance of Liang and Zeger, "Longitudinal data analysis using generalized linear models",
     Biometrika 73 (1986), with the factor G / (G - 1) and Student's t with G - 1 degrees of freedom for G clusters.
@@ -41,14 +33,14 @@ def sum_variance(deviations: npt.NDArray[np.float64], clusters: npt.NDArray[np.u
 
 
 def t_quantile(clusters: npt.NDArray[np.uint64]) -> float:
-    """Return the factor of the standard error in a 95% interval."""
+    """Return the factor of the standard error for a 95% interval."""
     from scipy import stats  # noqa: PLC0415 - takes longer to import than most commands need
 
     return float(stats.t.ppf(0.975, max(1, len(np.unique(clusters)) - 1)))
 
 
 def design_effect(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> float:
-    """Return by how much clusters inflate the variance of the mean of one value per job; at least 1.
+    """Return the factor, at least 1, by which clusters inflate the variance of the mean of one value per job.
 
     Dividing counts by it makes methods for independent jobs valid: Rao and Scott, "A simple method for the analysis of
     clustered binary data", Biometrics 48 (1992).

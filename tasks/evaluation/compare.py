@@ -1,4 +1,4 @@
-"""Computes an evaluation from the labels of several specs, without a database."""
+"""Computes an evaluation from the labels of several candidates."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ class CandidateResults:
     """The results of one candidate.
 
     Attributes:
-        name: Display name; unique among the candidates.
+        name: Unique display name.
         spec_id: Spec of its results in the database; empty if they are not stored.
-        sampling: The sampling, as returned by `Sampling.to_dict`.
-        labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice),
-            and `choice_mass`, null if unknown.
+        sampling: As returned by `Sampling.to_dict`.
+        labels: Columns `job_id`, `label`, `probabilities` (a list, one per choice), and `choice_mass`, null if unknown.
         failed: Ids of the jobs that failed.
-        cost: Cost of the labels.
     """
 
     name: str
@@ -55,8 +53,8 @@ def compare_candidates(
 ) -> Evaluation:
     """Score candidates on known answers, and compare each with the baseline.
 
-    `jobs` has a row per job: `job_id`, `answer`, `task`, `subtask`. Jobs without an answer are ignored, and so are
-    labels of other jobs.
+    `jobs` has the columns `job_id`, `answer`, `task` and `subtask`. Jobs without an answer are ignored, as are labels
+    of other jobs.
     """
     known = jobs.filter(pl.col("answer").is_not_null())
     judged = {each.name: _judge(known, each.labels) for each in results}

@@ -1,7 +1,7 @@
 """Fits the margin below which jobs are escalated to the dense sampler, with a proven bound on its loss.
 
-An estimate on the sample that selected the margin is too optimistic: it is right half of the time at best. A margin is
-accepted only if the whole 95% confidence interval of its loss is within the limit.
+An estimate on the sample that selected the margin would be too optimistic. A margin is accepted only if the whole 95%
+confidence interval of its loss is within the limit.
 """
 
 from __future__ import annotations
@@ -31,14 +31,10 @@ class PairedAnswers:
         videos: Hash of each job's video.
         tasks: Each job's task; empty without one.
         margins: Margin of the first answer; infinite if the first pass already used the dense sampler.
-        first_right: Whether the first answer is correct.
-        second_right: Whether the answer with the dense sampler is correct.
-        first_views: Hash of the first answer's view: video, segment and sampler.
-        second_views: The same for the dense sampler.
-        first_frames: Frames decoded for the first answer; the same for all jobs of a view.
-        second_frames: The same for the dense sampler.
-        first_s: Seconds of decoding, preprocessing and inference for the first answer.
-        second_s: The same for the dense sampler.
+        first_right: Whether the first answer is correct; `second_*` is always the same for the dense sampler.
+        first_views: Hash of the answer's view: video, segment and sampler.
+        first_frames: Frames decoded for the answer; the same for all jobs of a view.
+        first_s: Seconds of decoding, preprocessing and inference for the answer.
     """
 
     videos: npt.NDArray[np.uint64]
@@ -54,13 +50,11 @@ class PairedAnswers:
     second_s: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        """Check that the shapes agree."""
         shapes = {each.name: getattr(self, each.name).shape for each in fields(self)}
         if len(set(shapes.values())) != 1:
             raise ValueError(f"columns have different shapes: {shapes}")
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Return the selected jobs; `chosen` has shape (J,)."""
         return type(self)(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 
@@ -69,11 +63,11 @@ class RoutingPoint:
     """Cost and accuracy at one margin.
 
     Attributes:
-        below: Margin below which jobs are escalated; None if all use only the dense sampler.
-        asked_again: Fraction of the jobs that is escalated, 0 to 1.
+        below: Margin below which jobs are escalated; None if all jobs use only the dense sampler.
+        asked_again: Fraction of the jobs that is escalated.
         accuracy: Fraction of the jobs whose final answer is correct.
-        frames_decoded: Frames decoded in all passes; frames shared by several jobs count once per pass.
-        seconds: Seconds of decoding, preprocessing and inference, from the result rows.
+        frames_decoded: Frames decoded in all passes; frames that jobs share count once per pass.
+        seconds: Seconds of decoding, preprocessing and inference, from the rows of results.
     """
 
     below: float | None
@@ -85,12 +79,11 @@ class RoutingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenLoss:
-    """Accuracy that some jobs lose at a margin, compared with the dense sampler alone.
+    """Accuracy that jobs lose at a margin, compared with the dense sampler alone.
 
     Attributes:
         name: Task of the jobs; empty for all jobs.
-        loss: Accuracy lost in the sample, -1 to 1.
-        at_least: Lower end of its 95% confidence interval.
+        loss: Accuracy lost in the sample, -1 to 1; `at_least` and `at_most` are its 95% confidence interval.
     """
 
     name: str
@@ -105,10 +98,10 @@ class RouteProof:
     """The smallest margin that is proven to lose at most a given accuracy.
 
     Attributes:
-        below: The margin; None if no margin that keeps any first answer is proven.
-        overall: The loss of all jobs at that margin; if it is None, at the largest margin that keeps a first answer.
+        below: The margin; None if no margin is proven that keeps a first answer.
+        overall: The loss of all jobs at that margin, or else at the largest margin that keeps a first answer.
         tasks: The same by task, if there are several.
-        enough_jobs: Jobs that would prove a margin at which the sample loses nothing; None if no loss is allowed.
+        enough_jobs: Jobs that would prove a margin without a loss in the sample; None if no loss is allowed.
     """
 
     below: float | None
@@ -117,7 +110,6 @@ class RouteProof:
     enough_jobs: int | None
 
     def unproven(self, within: float) -> tuple[ProvenLoss, ...]:
-        """Return the tasks that may lose more than this."""
         return tuple(task for task in self.tasks if task.at_most > within)
 
 
@@ -126,11 +118,10 @@ class RouteFit:
     """The proof of a margin from a sample, with cost and accuracy.
 
     Attributes:
-        target: Accuracy to reach: that of the dense sampler, minus the allowed loss.
-        proof: The smallest margin that is proven to reach it.
-        proven: Cost and accuracy at that margin; None if none is proven.
-        first: The same with no job escalated.
-        dense: The same with every job asked only with the dense sampler.
+        target: Accuracy to reach: that of the dense sampler minus the allowed loss.
+        proven: Cost and accuracy at the proven margin; None if none is proven.
+        first: The same without escalation.
+        dense: The same with the dense sampler alone.
     """
 
     jobs: int
@@ -152,8 +143,7 @@ def fit_route(sample: PairedAnswers, within: float) -> RouteFit:
         raise ManifestError(
             f"Only {jobs:,} jobs with a known answer, on {videos:,} videos, were answered both from keyframes and with "
             f"the dense sampler; fitting a margin needs at least {FEWEST_JOBS} jobs on {FEWEST_VIDEOS} videos. Fill "
-            f"in "
-            "the column answer for more jobs."
+            "in the column answer for more jobs."
         )
     proof = prove_margin(sample, within)
     dense = float(sample.second_right.mean())
@@ -197,7 +187,7 @@ def prove_margin(sample: PairedAnswers, within: float) -> RouteProof:
     belows, gained, lost = _discordant(sample)
     effect, jobs = _design_effect(sample), len(sample.margins)
     at_most = -paired_low(gained=gained / effect, lost=lost / effect, jobs=jobs / effect)
-    # From the largest margin that keeps a first answer; at the next one, all answers are the dense sampler's.
+    # From the largest margin that keeps a first answer: with the one after it, all answers are the dense sampler's.
     stays = np.logical_and.accumulate((at_most[:-1] <= within)[::-1])[::-1]
     below = float(belows[:-1][stays.argmax()]) if stays.any() else None
     shown = float(belows[max(0, len(belows) - 2)]) if below is None else below
@@ -228,7 +218,7 @@ def prove_loss(sample: PairedAnswers, below: float, *, name: str = "") -> Proven
 def _discordant(
     sample: PairedAnswers,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct margins, ascending, with the jobs that only the first, or only the dense, answer has right.
+    """Return the margins to test, ascending, and how many jobs only the first, and only the dense, answer has right.
 
     Only jobs that keep their first answer are counted; shapes (M + 1,) for M distinct margins of the sample.
     """
@@ -244,7 +234,7 @@ def _discordant(
 
 
 def _design_effect(sample: PairedAnswers) -> float:
-    """Return the design effect of the differences between both answers, an upper bound for all margins."""
+    """Return the design effect of the differences between both answers, which bounds that of every margin."""
     return design_effect(sample.second_right.astype(np.float64) - sample.first_right, sample.videos)
 
 

@@ -1,4 +1,4 @@
-"""The types of an evaluation: candidates on one labelled manifest, each compared with a baseline.
+"""The types of an evaluation: candidates on a manifest with known answers, each compared with a baseline.
 
 Every accuracy is over the jobs with both a label and a known answer; failures are counted separately. Every difference
 is paired: the candidate's accuracy minus the baseline's, over the jobs that both labelled.
@@ -13,12 +13,16 @@ from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proportion:
-    """A proportion of jobs with its 95% confidence interval (Wilson score); all from 0 to 1."""
+class Estimate:
+    """A value with its 95% confidence interval, whose width is 0 if the value was counted."""
 
     value: float
     low: float
     high: float
+
+    @property
+    def is_exact(self) -> bool:
+        return self.low == self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +34,10 @@ class Difference:
         gained: Jobs that only this candidate answers correctly.
         lost: Jobs that only the baseline answers correctly.
         value: Accuracy minus the baseline's, -1 to 1.
-        low: Lower end of its 95% confidence interval (Tango's score interval for paired proportions).
+        low: Lower end of its 95% confidence interval: Tango's score interval for paired proportions.
         p_value: McNemar's exact test, two-sided.
-        p_holm: The same, adjusted by Holm's method: for subtasks over all subtasks of a candidate, for tasks over
-            its tasks, and for all jobs over the candidates.
+        p_holm: The same, adjusted by Holm's method: of a subtask over all subtasks of a candidate, of a task over
+            its tasks, and of all jobs over the candidates.
     """
 
     jobs: int
@@ -56,7 +60,7 @@ class Cost:
         videos: Videos, or segments of videos, that the jobs are about.
         videos_cached: Videos whose frames were already cached, and cost no decoding.
         frames_decoded: Frames decoded for the others.
-        decode_s: Seconds of decoding, and of the image-text model that selected frames, summed over processes.
+        decode_s: Seconds of decoding and of the image-text model that selects frames, summed over processes.
         bytes_read: Bytes of videos fetched.
         engine_s: Seconds of the engine, summed over jobs.
     """
@@ -76,17 +80,15 @@ class CandidateScore:
     """Scores of one candidate over all jobs.
 
     Attributes:
-        name: Display name in the evaluation, such as `keyframes:16`; unique.
-        spec_id: Spec of its results in the database.
-        sampling: The spec's sampling, as JSON values: `sampler`, `num_frames` and the others.
+        name: Unique display name, such as `keyframes:16`.
+        sampling: The spec's sampling as JSON values: `sampler`, `num_frames` and the others.
         jobs: Jobs with a known answer.
-        labels: Those of them with a label.
-        failures: Those of them that failed.
+        labels: Jobs of these with a label.
+        failures: Jobs of these that failed.
         low_mass: Labels with a `choice_mass` below `LOW_CHOICE_MASS`.
-        accuracy: Proportion of correct labels; None without labels.
+        accuracy: Fraction of correct labels, with Wilson's score interval; None without labels.
         calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).
-        difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
-        cost: Cost of the labels.
+        difference: None for the baseline, and if no job is labelled by both.
     """
 
     name: str
@@ -97,7 +99,7 @@ class CandidateScore:
     labels: int
     failures: int
     correct: int
-    accuracy: Proportion | None
+    accuracy: Estimate | None
     calibration_error: float | None
     low_mass: int = 0
     difference: Difference | None = None
@@ -105,12 +107,11 @@ class CandidateScore:
 
     @property
     def sampler(self) -> str:
-        """Name of the sampler."""
         return str(self.sampling["sampler"])
 
     @property
     def num_frames(self) -> int:
-        """Configured number of frames; some samplers use other options of `sampling`."""
+        """Configured number of frames, which some samplers do not use."""
         return int(self.sampling["num_frames"])
 
 
@@ -119,10 +120,10 @@ class GroupScore:
     """Scores of one candidate on the jobs of one task or subtask.
 
     Attributes:
-        subtask: Subtask in the manifest; always None in `Evaluation.tasks`.
+        subtask: Always None in `Evaluation.tasks`.
         jobs: Jobs with a label and a known answer, at least one.
         correct: Jobs whose label is that answer.
-        difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
+        difference: None for the baseline, and if no job is labelled by both.
     """
 
     spec: str
@@ -130,12 +131,12 @@ class GroupScore:
     subtask: str | None
     jobs: int
     correct: int
-    accuracy: Proportion
+    accuracy: Estimate
     difference: Difference | None = None
 
     @property
     def title(self) -> str:
-        """Task and subtask in one string; empty for jobs with neither."""
+        """Task and subtask; empty for jobs with neither."""
         return " / ".join(filter(None, (self.task, self.subtask)))
 
 
@@ -149,7 +150,7 @@ class Evaluation:
         jobs: Rows of the manifest.
         known: Rows with a known answer; only they are evaluated.
         baseline: Name of the candidate that the others are compared with.
-        specs: All candidates, in the order in which they were requested.
+        specs: All candidates, in the order of the request.
         tasks: Scores by task: all candidates for the first task, then for the next; empty if no job has a task.
     """
 
@@ -164,11 +165,10 @@ class Evaluation:
     subtasks: tuple[GroupScore, ...]
 
     def spec(self, name: str) -> CandidateScore:
-        """Find a candidate by its name."""
         return {spec.name: spec for spec in self.specs}[name]
 
     def by_difference(self, spec: str) -> list[GroupScore]:
-        """Sort a candidate's finest groups by their difference to the baseline, the worst first."""
+        """Sort a candidate's subtasks, or else tasks, by their difference to the baseline, the worst first."""
         groups = self.subtasks or self.tasks
         return sorted(
             (group for group in groups if group.spec == spec and group.difference),
@@ -176,16 +176,11 @@ class Evaluation:
         )
 
     def to_json(self) -> str:
-        """Serialise to JSON; `from_json` reads it back."""
         return _ADAPTER.dump_json(self, indent=2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Evaluation:
-        """Parse the output of `to_json`.
-
-        Raises:
-            ValueError: The text is not an evaluation.
-        """
+        """Parse the output of `to_json`; raise ValueError if it is not an evaluation."""
         return _ADAPTER.validate_json(text)
 
 
@@ -196,5 +191,4 @@ _LEAST_SHOWN = 0.001
 
 
 def format_p_value(p_value: float) -> str:
-    """Format a p-value, which is never 0."""
     return f"<{_LEAST_SHOWN:g}" if p_value < _LEAST_SHOWN else f"{p_value:.3f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.evaluation.scores import Difference, Proportion
+from tasks.evaluation.scores import Difference, Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,18 +18,18 @@ Z = NormalDist().inv_cdf(0.975)
 _BISECTIONS = 50
 
 
-def proportion(correct: int, jobs: int) -> Proportion:
-    """Return the proportion of jobs, at least one, that were answered correctly, and its Wilson score interval."""
+def proportion(correct: int, jobs: int) -> Estimate:
+    """Return the fraction of jobs, at least one, that were answered correctly, with Wilson's score interval."""
     from scipy import stats  # noqa: PLC0415 - takes longer to import than most commands need
 
     interval = stats.binomtest(correct, jobs).proportion_ci(0.95, method="wilson")
-    return Proportion(value=correct / jobs, low=float(interval.low), high=float(interval.high))
+    return Estimate(value=correct / jobs, low=float(interval.low), high=float(interval.high))
 
 
 def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt.NDArray[np.bool_]) -> Difference:
-    """Compare a candidate with the baseline by which of the same jobs, at least one, each answers correctly.
+    """Compare which of the same jobs, at least one, a candidate and the baseline answer correctly.
 
-    `p_holm` equals `p_value` until adjusted.
+    `p_holm` equals `p_value` until it is adjusted.
     """
     from scipy import stats  # noqa: PLC0415 - takes longer to import than most commands need
 
@@ -56,9 +56,9 @@ def paired_low(
     """Return lower ends of 95% confidence intervals of differences between two proportions of the same jobs.
 
     The score interval of Tango, "Equivalence test and confidence interval for the difference in proportions for the
-    paired-sample design", Statistics in Medicine 17 (1998), which is also valid if hardly any answers differ. It
-    depends only on `gained` and `lost`, the jobs that only the first, or only the second, answers correctly; shapes
-    (N,). Both may be fractions: effective numbers of jobs. The upper end is the negated lower end with both exchanged.
+    paired-sample design", Statistics in Medicine 17 (1998), which is also valid if hardly any answers differ.
+    `gained` and `lost` are the jobs that only the first, and only the second, answers correctly; shapes (N,). They may
+    be fractions: effective numbers of jobs. The upper end is the negated lower end with both exchanged.
     """
     low, high = np.full(gained.shape, -1.0), (gained - lost) / jobs
     for _ in range(_BISECTIONS):
@@ -74,12 +74,9 @@ def paired_low(
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several tests to control the family-wise error rate.
+    """Adjust p-values of several tests, in the given order, to control the family-wise error rate.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
-
-    Returns:
-        Adjusted p-values in the given order, at most 1.
     """
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)

@@ -1,1 +1,1 @@
-"""The cache of frame files: eviction, orphans, fingerprints."""
+"""The cache of frame files: extraction into it, eviction, orphans, fingerprints, and pictures of frames."""

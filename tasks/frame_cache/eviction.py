@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
-# The kinds of files by the ends of their names. Nothing else under the cache's root may be removed.
+# The kinds of files by suffix. Nothing else under the cache's root may be removed.
 KINDS = {
     "arrow": "frame file",
     "index": "index file",
@@ -26,13 +26,7 @@ _CACHE_FILE = re.compile(rf"/v\d+/[0-9a-f]{{2}}/[0-9a-f]{{32}}\.({'|'.join(KINDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionResult:
-    """The result of an eviction.
-
-    Attributes:
-        kept_bytes: Their total size.
-        removed: Number of files removed, or to be removed in a dry run.
-        removed_bytes: Their total size.
-    """
+    """Numbers and sizes of the files that were kept, and of those removed, or to be removed in a dry run."""
 
     kept: int
     kept_bytes: int
@@ -41,19 +35,18 @@ class EvictionResult:
 
 
 def cached_files(objects: ObjectStore, root_uri: str) -> Iterator[ObjectInfo]:
-    """Yield the cache's files in order of name, without keeping a list in memory."""
+    """Yield the cache's files in order of name, without a list in memory."""
     return (info for info in objects.list(root_uri) if _CACHE_FILE.search(info.uri))
 
 
 def kind_of(info: ObjectInfo) -> str:
-    """Return what kind of file a cached file is; one of `KINDS`."""
     return KINDS[info.uri.rpartition(".")[2]]
 
 
 def remove_files(
     objects: ObjectStore, root_uri: str, is_removed: Callable[[ObjectInfo], bool], *, dry_run: bool
 ) -> EvictionResult:
-    """Remove the cache's files that `is_removed` accepts, which is called once per file in order of name."""
+    """Remove the cache's files for which `is_removed` is true; it is called once per file, in order of name."""
     kept = removed = kept_bytes = removed_bytes = 0
     for info in cached_files(objects, root_uri):
         if is_removed(info):
@@ -73,11 +66,11 @@ def evict(
     max_bytes: int | None = None,
     dry_run: bool = False,
 ) -> EvictionResult:
-    """Remove files that were written before some time, then the oldest until the rest fits; None sets no limit.
+    """Remove files that were written before a time, then the oldest until the rest fits; None sets no limit.
 
-    With `max_bytes`, the cache is listed twice: the first pass finds the hour before which everything must go, which
-    takes one number per hour in memory instead of a list of files. A run that still needs a removed file extracts it
-    again. With `dry_run`, only count.
+    With `max_bytes`, the cache is listed twice: the first pass finds the hour before which all files are removed, with
+    one number per hour in memory instead of a list of files. A run that still needs a removed file extracts it again.
+    With `dry_run`, only count.
     """
     hour, excess_bytes = _boundary_hour(objects, root_uri, written_before, max_bytes)
 
@@ -99,7 +92,7 @@ def _boundary_hour(
     written_before: datetime | None,
     max_bytes: int | None,
 ) -> tuple[datetime | None, int]:
-    """Find the hour whose files are removed in part, and how many bytes of it; all older files are removed."""
+    """Find the hour of which only some files are removed, and their bytes; all older files are removed."""
     if max_bytes is None:
         return None, 0
     bytes_by_hour: Counter[datetime] = Counter()

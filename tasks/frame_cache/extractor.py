@@ -1,4 +1,4 @@
-"""Extraction into the cache: from a video's URI to its frame file."""
+"""Extraction of frame files into the cache."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NO_RANGES = "sparse was requested, but ranges of the video do not decode to the
 
 
 class KeyedLocks:
-    """One lock per key, so that concurrent requests for a video decode it once; remembers recent failures."""
+    """One lock per key, so that concurrent requests decode a video once; remembers the latest failures."""
 
     def __init__(self, *, keep_faults: int = 0) -> None:
         self._keep_faults = keep_faults
@@ -55,14 +55,14 @@ class KeyedLocks:
 
     @contextmanager
     def hold(self, key: Hashable, *, among: Hashable = None) -> Iterator[None]:
-        """Hold a key's lock; with `among`, that of all keys whose frames may turn out to be the same ones.
+        """Hold the lock of a key; with `among`, the lock of all keys that may turn out to have the same frames.
 
         Raises:
-            VideoError: The body's own, or a kept one.
+            VideoError: The body's, which is remembered, or a remembered one.
         """
         with self._locked(key if among is None else among):
             if fault := self._faults.get(key):
-                raise copy(fault)  # raised again, it would hold ever more frames of the stack
+                raise copy(fault)  # the traceback of one that is raised repeatedly would grow
             try:
                 yield
             except VideoError as error:
@@ -99,12 +99,10 @@ class ExtractedVideo:
     """A video whose frame file is in the cache.
 
     Attributes:
-        identity: The identity of its frame file in the cache.
-        was_cached: Whether the frame file was in the cache already.
-        rewritten: Which cached files could not be used and were rewritten, and why; empty if there were none.
-        frame_bytes: Size of its pixels, uncompressed.
+        was_cached: Whether the frame file was in the cache before.
+        frame_bytes: Uncompressed size of its pixels.
         lookup_ms: Milliseconds to look up the video and its frame file.
-        provenance: Where the frames came from, and what they cost.
+        rewritten: Which cached files could not be used and were rewritten, and why; empty if none.
     """
 
     identity: FrameIdentity
@@ -120,12 +118,9 @@ class FrameExtractor(VideoReader):
     """Extracts frame files into the cache. Thread-safe.
 
     Attributes:
-        cache: The frame cache.
-        sampling: Which frames to extract, and at what size.
         pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
         thresholds: The limits of sufficient keyframe coverage.
-        locks: Let one thread decode if several prepare one video.
-        pieces: Decodes the one video of which segments are prepared in order of time; None decodes each by itself.
+        pieces: Decodes one video whose segments are prepared in order of time; None decodes each segment by itself.
     """
 
     cache: FrameCache
@@ -136,7 +131,7 @@ class FrameExtractor(VideoReader):
     pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
     def check_stores(self, uris: Iterable[str]) -> None:
-        """Raise StoreUnavailableError if videos or frame files are on S3, and it does not respond."""
+        """Raise StoreUnavailableError if videos or frame files are on an S3 server that does not respond."""
         self.objects.check_reachable(uris)
         self.cache.check_reachable()
 
@@ -149,17 +144,17 @@ class FrameExtractor(VideoReader):
         segment: Segment = WHOLE,
         sampling: Sampling | None = None,
     ) -> ExtractedVideo:
-        """Extract a video's frame file into the cache, unless it is there already.
+        """Extract a video's frame file into the cache, unless it is there.
 
         Args:
             uri: URI of the video.
-            info: Its size and fingerprint, if known; None looks them up.
+            info: Its size and fingerprint; None looks them up.
             shown: The pass that selects its sampler.
             segment: The part of the video to sample from.
-            sampling: Replaces that of the pass, for a sampler that chooses by more than the video.
+            sampling: Replaces that of the pass, for a sampler that also depends on the question.
 
         Raises:
-            VideoError: The video cannot be used; see its code.
+            VideoError: The video cannot be used.
             TransientError: The store is unavailable.
         """
         started = time.perf_counter()
@@ -171,7 +166,7 @@ class FrameExtractor(VideoReader):
             segment=segment,
         )
         stat_ms = (time.perf_counter() - started) * 1e3
-        # The pass that `auto` chooses by may be any of the others, which is known only once the video is read.
+        # Only the video decides to which of the other passes `auto` is the same.
         is_auto = self.sampling.sampler == "auto" and shown != "image"
         among = replace(requested, sampling=first_pass(self.sampling)).key if is_auto else None
         with self.locks.hold((requested.key, shown == "image"), among=among):
@@ -274,6 +269,6 @@ class FrameExtractor(VideoReader):
 
 
 def check_image(uri: str, frames: Frames) -> None:
-    """Raise VideoUnreadableError if a file that is to be shown as an image has more than one frame."""
+    """Raise VideoUnreadableError if an image has more than one frame."""
     if frames.selection.total_frames != 1:
         raise VideoUnreadableError(f"{redact_uri(uri)} is a video, not an image; give it as a video.")

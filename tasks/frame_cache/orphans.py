@@ -1,4 +1,4 @@
-"""Removal of orphaned frame files and embedding files, whose video no longer exists or has changed."""
+"""Removes orphans: frame files and embedding files whose video no longer exists or has changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LENGTH_OFFSET = 12
 _PREFIX_BYTES = 16
 _MAX_CACHED_FINGERPRINTS = 10_000
 _UNKNOWN = ""
-_NAMING = (".arrow", ".vectors")  # kinds of files that name their video
+_NAMING = (".arrow", ".vectors")  # files that name their video
 
 
 def remove_orphans(
@@ -35,9 +35,9 @@ def remove_orphans(
 ) -> EvictionResult:
     """Remove frame files and embedding files whose video no longer exists or has another fingerprint.
 
-    Reads the schema of each, and queries the store once per video. Kept are those of videos that are on the web or to
-    which the store denies access, those of local videos whose folder is missing or empty, as on another machine or
-    without its disk, and files of other kinds, which do not name their video. With `dry_run`, only count.
+    It reads the schema of each file, and queries the store once per video. It keeps files of videos on the web or to
+    which access is denied; of local videos whose folder is missing or empty, as on another machine or without a disk;
+    and files of other kinds, which do not name their video. With `dry_run`, only count.
     """
     fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(videos, uri))
     return remove_files(objects, root_uri, lambda info: _is_orphan(objects, info, fingerprint_of), dry_run=dry_run)
@@ -52,13 +52,13 @@ def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[
 
 
 def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
-    """Read the URI and fingerprint of a file's video; None if it names none, or has just been removed."""
+    """Read the URI and fingerprint of a file's video; None if it names none, or was removed meanwhile."""
     if not info.uri.endswith(_NAMING):
         return None
     try:
         head = objects.read_part(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
         size = _PREFIX_BYTES + int.from_bytes(head[_LENGTH_OFFSET:_PREFIX_BYTES], "little")
-        if len(head) < size <= info.size_bytes:  # the metadata lists the times of thousands of keyframes
+        if len(head) < size <= info.size_bytes:  # it lists thousands of keyframes
             head = objects.read_part(info.uri, start=0, size=size, fingerprint=info.fingerprint)
         metadata = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:])).metadata or {}
         facts = json.loads(metadata[b"reelabel"])
@@ -73,10 +73,10 @@ def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
             return objects.stat(uri).fingerprint
     except ObjectMissingError:
         return _UNKNOWN if _is_out_of_sight(objects.local_path(uri)) else None
-    except (ConfigurationError, JobError):  # access is denied, or its archive damaged, so the video may still exist
+    except (ConfigurationError, JobError):  # access is denied, or the archive damaged: the video may still exist
         return _UNKNOWN
 
 
 def _is_out_of_sight(path: Path | None) -> bool:
-    """Return whether a missing local file may be there, only not here or now."""
+    """Whether a missing local file may be on another machine, or on a disk that is not mounted."""
     return path is not None and not (path.parent.is_dir() and any(path.parent.iterdir()))

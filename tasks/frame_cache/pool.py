@@ -1,4 +1,4 @@
-"""What reads and decodes videos, and the cache of their frames, from the settings; versions of many videos at once."""
+"""Opens decoding pools, stores, the frame cache and extractors by the settings, and looks up fingerprints."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
 
-# Frames on their way from extraction to inference that are kept in memory: as many as the engine gets at a time.
+# Frame files kept in memory between extraction and inference: as many as the engine gets at a time.
 KEPT_BYTES = 256 * 1024**2
-# Videos that fail are remembered, so that one in many shards is fetched and decoded once in a run.
+# Failed videos that are remembered, so that a run decodes one in many shards only once.
 _KEPT_FAULTS = 1024
 
 
 def frame_cache(settings: Settings, *, keep_bytes: int = 0, files: ObjectStore | None = None) -> FrameCache:
-    """Open the frame cache, with at most `keep_bytes` of its files in memory, on a store or one that it opens."""
+    """Open the frame cache, which keeps at most `keep_bytes` of its files in memory; None opens the store."""
     store = settings.store
     assert store.uri is not None
     return FrameCache(files or ObjectStore(store), store.uri, seal=store.seal, keep_bytes=keep_bytes)
 
 
 def decode_pool(settings: Settings, *, processes: int, ahead: bool = False) -> DecodePool:
-    """Open a decoding pool; see `DecodePool`. A run may find all frames in the cache, so it starts nothing ahead."""
+    """Open a `DecodePool`; `ahead` starts its processes before the first video, which may not be needed."""
     extract = settings.extract
     return DecodePool(
         processes=processes,
@@ -52,9 +52,9 @@ def decode_pool(settings: Settings, *, processes: int, ahead: bool = False) -> D
 
 
 def video_store(settings: Settings, *, files: ObjectStore | None = None) -> ObjectStore:
-    """Return the object store that reads videos: with keys and buckets of their own, if set.
+    """Open the object store of videos, with keys and buckets of their own if they are set.
 
-    Indexes of archives are kept in the frame cache, where workers and later runs find them; `files` is its store.
+    Indexes of archives are kept in the frame cache for workers and later runs; `files` is its store.
     """
     return ObjectStore(
         settings.store.for_videos(),
@@ -65,7 +65,7 @@ def video_store(settings: Settings, *, files: ObjectStore | None = None) -> Obje
 
 
 def uncached_reader(settings: Settings, pool: DecodePool) -> VideoReader:
-    """Return what reads videos for a look at them, and keeps nothing."""
+    """Return a reader of videos that caches nothing."""
     return VideoReader(
         objects=video_store(settings),
         pool=pool,
@@ -75,7 +75,6 @@ def uncached_reader(settings: Settings, pool: DecodePool) -> VideoReader:
 
 
 def video_limits(settings: Settings) -> Limits:
-    """Return the limits on one video."""
     extract = settings.extract
     return Limits(max_video_bytes=extract.max_video_bytes, max_duration_s=extract.max_duration_s)
 
@@ -90,10 +89,9 @@ def open_extractor(
     videos: ObjectStore | None = None,
     files: ObjectStore | None = None,
 ) -> FrameExtractor:
-    """Return the extractor of videos by a sampling, which keeps at most `keep_bytes` of frame files in memory.
+    """Open an extractor, which keeps at most `keep_bytes` of frame files in memory, and remembers failed videos.
 
-    At most `keep_faults` failed videos are remembered, and not tried again. `videos` reads videos, as `video_store`
-    returns it, and `files` the cache's files; None opens them.
+    `videos` is the `video_store`, and `files` the store of the cache; None opens them.
     """
     return FrameExtractor(
         objects=videos or video_store(settings, files=files),
@@ -109,7 +107,7 @@ def open_extractor(
 
 
 def coverage_thresholds(settings: Settings, sampling: Sampling) -> CoverageThresholds:
-    """Return the limits of sufficient keyframe coverage: those of the sampling if it decides by them."""
+    """Return the limits of sufficient keyframe coverage: those of an `auto` sampling, else those of the settings."""
     return CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)
 
 
@@ -117,9 +115,9 @@ _MAX_CONCURRENT_LOOKUPS = 16
 
 
 def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str | None]:
-    """Look up the fingerprints of videos, many per request if their store can list them; None if missing or refused.
+    """Look up the fingerprints of videos, by listings where the store has them; None if missing or refused.
 
-    The videos are sorted, so that those in the same folder are adjacent.
+    The URIs are sorted, so that those in one folder are adjacent.
 
     Raises:
         TransientError: The store is unavailable.

@@ -1,4 +1,4 @@
-"""Output of extracted frames: as JSON values, as an array file, or as a contact sheet."""
+"""Writes extracted frames as JSON values, an array file, or a contact sheet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def frames_as_json(sampled: Frames, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> dict[str, Any]:
-    """Describe the picks, in the order shown, and their video as JSON values."""
+    """Describe the sampled frames, in the order shown, and their video as JSON values."""
     height, width = sampled.unique.shape[1:3]
     coverage = sampled.coverage(thresholds)
     picks = [_describe_pick(sampled, row) for row in sampled.shown.tolist()]

@@ -1,4 +1,4 @@
-"""Sheets of pictures: a title, and sections of captioned frames below one another."""
+"""Draws sheets of pictures: a title, and sections of captioned frames."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ _INK, _SOFT, _ACCENT, _EMPTY = "#1a1a1a", "#5f5f5f", "#b3261e", "#e8e8e8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One frame.
+    """One frame with its caption.
 
     Attributes:
-        image: The frame; None if it cannot be shown.
-        lines: Its caption.
-        times: How often it is shown; more than once is marked.
-        error: Why it cannot be shown.
+        image: None if there is an error.
+        times: How often the model sees the frame; more than once is marked.
+        error: Why there is no image.
     """
 
     image: Image.Image | None = None
@@ -49,12 +48,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Some pictures with a heading.
+    """Pictures below a heading.
 
     Attributes:
-        title: The heading; none if empty.
-        facts: Text below it.
-        error: Why there are none; empty if there are some.
+        facts: Text below the heading.
+        error: Why there are no pictures.
     """
 
     title: str = ""
@@ -64,10 +62,9 @@ class Section:
 
 
 def picture_frames(sampled: Frames) -> tuple[tuple[Picture, ...], str]:
-    """Make thumbnails of the frames that a sampler shows, each once.
+    """Return thumbnails of the sampled frames, each once.
 
-    Returns:
-        At most 64 pictures, evenly spaced among the frames, and which part of them that is; empty if all.
+    They are at most 64, evenly spaced; if these are not all, the second value says so.
     """
     times = Counter(sampled.shown.tolist())  # in the order shown
     rows = list(times)
@@ -89,7 +86,7 @@ def picture_frames(sampled: Frames) -> tuple[tuple[Picture, ...], str]:
 def scale(
     pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0, box_px: tuple[int, int] = _BOX_PX
 ) -> Image.Image:
-    """Return an RGB frame, shape (H, W, 3), as video players show it, as large as fits a box of width and height."""
+    """Scale an RGB frame, shape (H, W, 3), with its pixel aspect to the largest size that fits a box."""
     height, width = pixels.shape[0], pixels.shape[1] * (pixel_aspect or 1.0)
     factor = min(box_px[0] / width, box_px[1] / height)
     size = max(1, round(width * factor)), max(1, round(height * factor))
@@ -127,14 +124,7 @@ class _Grid:
 
 
 def draw_sheet(title: str, facts: str, sections: Sequence[Section], *, cell_px: int = _MIN_CELL_PX) -> Image.Image:
-    """Draw a sheet; texts that are too long lack their beginning.
-
-    Args:
-        title: What it is about.
-        facts: Text below the title.
-        sections: What is drawn.
-        cell_px: Least width of a cell.
-    """
+    """Draw a sheet with `facts` below its title; `cell_px` is the least width of a cell."""
     grid, texts = _Grid.of(sections, cell_px), [_wrap(each.error or each.facts, _SHEET_PX) for each in sections]
     heights = [
         (len(lines) + 1) * _LINE_PX + grid.rows_px(section) + 2 * _MARGIN_PX
@@ -190,7 +180,7 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _fit(text: str, room_px: int, size_px: int) -> str:
-    """Leave out the beginning of a text that is too long; the end of a URI names the file."""
+    """Cut the beginning of a text that is too long: the end of a URI names the file."""
     font, text = _font(size_px), escape_controls(text)
     for cut in range(max(0, len(text) - room_px), len(text)):
         shown = f"…{text[cut:]}" if cut else text

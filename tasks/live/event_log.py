@@ -1,9 +1,10 @@
-"""The events of a session, numbered and in order; the last ones are kept for a client that comes back."""
+"""The events of a session, numbered; the last ones are kept for a client that resumes it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from tasks.live.events import Event, Notice
@@ -13,16 +14,12 @@ _MAX_BYTES = 8 * 1024**2
 
 
 class SentEvent(NamedTuple):
-    """An event as it is sent."""
-
     seq: int
     text: str
     data: bytes = b""
 
 
 class EventLog:
-    """Events of one session."""
-
     def __init__(self) -> None:
         self.last_seq = 0
         self.is_closed = False
@@ -31,7 +28,7 @@ class EventLog:
         self._changed = asyncio.Event()
 
     def send(self, event: Event, data: bytes = b"") -> None:
-        """Number an event, and the binary message that follows it; after `close`, do nothing."""
+        """Append an event and the binary message that follows it; does nothing after `close`."""
         if self.is_closed:
             return
         self.last_seq += 1
@@ -44,12 +41,11 @@ class EventLog:
         self._changed.set()
 
     def after(self, seq: int) -> list[SentEvent]:
-        first = self.last_seq - len(self._events)
-        start = max(0, seq - first)
-        return [self._events[position] for position in range(start, len(self._events))]
+        before = self.last_seq - len(self._events)
+        return [*islice(self._events, max(0, seq - before), None)]
 
     async def wait_after(self, seq: int) -> list[SentEvent]:
-        """Wait for events after a number, and return them; empty once no event follows."""
+        """Wait for events after a number; return none once the log is closed and all were returned."""
         while self.last_seq <= seq and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
@@ -61,7 +57,7 @@ class EventLog:
 
 
 class EngineStatus:
-    """Tells the client of one session when the engine is lost, and when it answers again."""
+    """Notifies the client of a session when the engine is lost, and when it answers again."""
 
     def __init__(self, events: EventLog) -> None:
         self.losses = 0

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_PAIR, SPAN_S, AudioSpan, FramePair, Item
 from tasks.live.media import AUDIO_FORMAT, audio_refused
 from tasks.live.model import Prefix
-from tasks.live.setup import window_rule
 from tasks.live.window import TOLERANCE_S, AudioSpans, FramePairs, Window, WindowRule, pair_up, spread
 
 if TYPE_CHECKING:
@@ -18,51 +17,65 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.inbox import Audio, Frame, PendingQuery
+    from tasks.live.inbox import Audio, Frame
     from tasks.live.messages import SessionConfig
+    from tasks.live.pending import PendingQuery
 
 _MS = 1000
 _MAX_AHEAD_S = 60.0  # of the samples, before the time at which they arrive
 _LATE_S = 10.0  # after frames that the model has seen
+_MAX_FRAMES = 50  # that a query sees by default, as published
+
+
+def window_rule(config: SessionConfig) -> WindowRule:
+    if config.window_s is not None:
+        return WindowRule(sink=config.sink, size=config.window_s, unit="seconds")
+    if config.window is not None:
+        return WindowRule(sink=config.sink, size=config.window)
+    most = config.max_frames or _MAX_FRAMES
+    sink = min(config.sink, most // 4)
+    return WindowRule(sink=sink, size=max(2, (most - sink) // 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visible:
-    """What a query sees."""
+    """What a query sees. Times are those of the clock of the frames."""
 
-    prefix: Prefix | None  # its frames; None if there is none, or no longer
-    asked_s: float  # when it was asked, on the clock of the frames
-    sink_frames: int  # frames of the sink
-    first_frame_s: float | None  # time of the first frame after those; None if there is no other
-    last_frame_s: float  # time of the last frame that it sees
-    last_frame: tuple[int, str | None]  # its number, and its client's id of it
-    evicted: int  # kept frames that have left the window
-    last_audio_s: float | None = None  # when the audio in its prompt ends; None if there is none
-    # Numbers of the kept frames that it sees; twice where one is shown twice before others.
+    prefix: Prefix | None  # None without a frame
+    asked_s: float
+    sink_frames: int
+    first_frame_s: float | None  # of the first frame after the sink; None if there is none
+    last_frame_s: float
+    last_frame: tuple[int, str | None]  # the number of the last frame, and its client's id of it
+    evicted: int  # kept frames that have left the window so far
+    last_audio_s: float | None = None  # end of the audio; None if there is none
+    # Numbers of its kept frames; twice if a frame is shown twice before others.
     frames: tuple[int, ...] = ()
 
 
 class FrameWindow:
-    """The kept frames of one session that questions still see, and its audio; times are seconds since it began.
+    """The kept frames and the audio of one session; times are in seconds since its first kept frame or audio.
 
-    It begins with its first kept frame or audio. Two seconds of audio follow the pairs that begin within them, as in
-    the videos that models with audio were trained on; what comes later than that is shown when it comes.
+    Two seconds of audio follow the pairs that begin within them, as in the videos that models with audio were trained
+    on; late audio is added when it arrives.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
-        self.last_s: float | None = None  # of the last frame
-        self.count = 0  # of frames that were kept so far
-        # Of the last frame that came in order: its time, and when it arrived, by the monotonic clock.
+        self.last_s: float | None = None  # time of the last kept frame
+        self.count = 0  # of kept frames
+        # Time of the last frame in order, kept or similar, and its arrival on the monotonic clock.
         self.clock: tuple[float, float] | None = None
-        # Frames that questions may still see, by their times: the number among the kept, the client's number and id.
+        # Frames of the window by their times: their numbers among the kept and in the session, and their clients' ids.
         self._kept: dict[float, tuple[int, int, str | None]] = {}
         self._session_id, self._system_prompt = session_id, config.system_prompt
-        self._most = config.num_frames  # of the window, in a question
+        self._most = config.num_frames  # frames after the sink that a query sees
         self._window, self._pairs, self._spans = Window(window_rule(config)), FramePairs(), AudioSpans()
         self._has_audio = False
         self._audio_end_s: float | None = None  # None before the first audio
-        self._last_own_s: float | None = None  # by the client's clock, which may be that of others as well
-        self._origin: tuple[float, float] | None = None  # by the client's clock, and by that of arrivals
+        self._last_own_s: float | None = None  # of the last kept frame, before it was rounded
+        # The beginning on the monotonic clock, and on the client's, which the first message with a time tells.
+        self._began_s: float | None = None
+        self._own_began_s: float | None = None
 
     @property
     def rule(self) -> WindowRule:
@@ -79,27 +92,33 @@ class FrameWindow:
 
     @property
     def held(self) -> int:
-        """How many frames and complete spans of audio are held."""
+        """Number of frames and complete audio spans."""
         return self.in_window + sum(not item.frames for item in self._window.current)
 
     @property
     def needs_frame(self) -> bool:
-        """Whether the next frame is to be kept even if it is similar: the last one soon leaves the window."""
+        """Whether to keep the next frame even if it is similar, because audio soon pushes out the last one."""
         return self._window.needs_frame
 
     @property
     def goal(self) -> list[Prefix]:
-        """What the model should have read by now, but for a frame without a partner, and at the next eviction.
+        """The prefixes to prefill: the current one, and the one that replaces it at the next eviction.
 
-        Not what a question sees only some frames of: which these are changes with each frame.
+        Without an unpaired frame; and without prefixes of which a query sees only some frames, which change with
+        every frame.
         """
-        return [prefix for prefix in map(self._readable, (self._window.current, self._window.next)) if prefix]
+        sink = len(self._window.sink)
+        return [
+            self._prefix(items)
+            for items in (self._window.current, self._window.next)
+            if items and (self._most is None or _frames(items[sink:]) <= self._most)
+        ]
 
     def time_of(self, frame: Frame) -> float:
-        """Return the time of a frame that has arrived, in whole milliseconds.
+        """Return the time of a frame, in whole milliseconds.
 
-        Of one that has the time of the last kept one, or less than a millisecond more, it is the next millisecond: by
-        their times, kept frames are told apart.
+        A frame less than a millisecond after the last kept one gets the next millisecond, because times identify kept
+        frames.
         """
         own_s = self._own_time_of(frame)
         time_ms = round(own_s * _MS)
@@ -112,33 +131,33 @@ class FrameWindow:
         return self._time_of(frame.announced.own_time_s, frame.arrived_s)
 
     def _time_of(self, own_s: float | None, arrived_s: float) -> float:
-        if self._origin is None:
-            return 0.0
-        return arrived_s - self._origin[1] if own_s is None else own_s - self._origin[0]
+        if own_s is None or self._own_began_s is None:
+            return 0.0 if self._began_s is None else arrived_s - self._began_s
+        return own_s - self._own_began_s
 
     def _begin(self, own_s: float | None, arrived_s: float) -> None:
-        self._origin = self._origin or (arrived_s if own_s is None else own_s, arrived_s)
+        if self._began_s is None:
+            self._began_s = arrived_s
+        if own_s is not None and self._own_began_s is None:
+            self._own_began_s = own_s - (arrived_s - self._began_s)
 
     def add(self, frame: Frame, image: npt.NDArray[np.uint8], *, time_s: float) -> tuple[bool, int]:
-        """Keep a frame and its pixels, of shape (H, W, 3), which must not change; `time_s` is that of `time_of`.
+        """Add a frame.
+
+        Args:
+            frame: The frame.
+            image: Its pixels, of shape (H, W, 3), which must not change.
+            time_s: Its time, from `time_of`.
 
         Returns:
-            Whether there is more for the model to read, and how many frames leave the window.
+            Whether there is more to prefill, and how many frames leave the window.
         """
         self._begin(frame.announced.own_time_s, frame.arrived_s)
         self.last_s, self._last_own_s = time_s, self._own_time_of(frame)
         self._kept[time_s] = (self.count, frame.number, frame.announced.frame_id)
         self.count += 1
-        alone = self._pairs.alone
-        complete: tuple[FramePair, ...] = ()
-        try:
-            complete = self._pairs.add(image, time_s)
-            evicted = sum(map(self._show, complete))
-        except Exception:
-            if not any(pair in self._window.current for pair in complete):
-                self._pairs.alone = alone  # the frame before is shown all the same
-            raise
-        return bool(complete), evicted
+        complete = self._pairs.add(image, time_s)
+        return bool(complete), sum(map(self._show, complete))
 
     def _show(self, pair: FramePair) -> int:
         items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
@@ -148,10 +167,10 @@ class FrameWindow:
         return sum(each.frames for each in gone)
 
     def add_audio(self, audio: Audio) -> bool:
-        """Keep audio that has arrived; return whether there is more for the model to read.
+        """Add audio; return whether there is more to prefill.
 
         Raises:
-            ProtocolError: It overlaps with other audio, or comes too early or too late.
+            ProtocolError: It overlaps with other audio, or is too early or too late.
         """
         start_s = self._start_of(audio)
         samples = audio.samples[max(0, round(-start_s * AUDIO_HZ)) :]  # what was before the first frame
@@ -166,11 +185,11 @@ class FrameWindow:
         return bool(complete)
 
     def _start_of(self, audio: Audio) -> float:
-        """Return when audio begins: a chunk without a time ends when it arrives."""
+        """Return the time of the first sample; a chunk without a time ends when it arrives."""
         start_s, end_s = self._time_of(audio.time_s, audio.arrived_s - audio.seconds), self._audio_end_s
         if audio.time_s is None:
             start_s = max(0.0, start_s) if end_s is None else max(start_s, end_s)
-            arrived_s = audio.seconds if self._origin is None else audio.arrived_s - self._origin[1]
+            arrived_s = audio.seconds if self._began_s is None else audio.arrived_s - self._began_s
             if start_s + audio.seconds - arrived_s > _MAX_AHEAD_S:
                 raise audio_refused(
                     f"There is more audio than time: it is more than {_MAX_AHEAD_S:g} seconds ahead of its arrival; "
@@ -220,20 +239,14 @@ class FrameWindow:
         return (*self._window.current, *_interleave([alone] if alone else (), [span] if span else ()))
 
     def _shown(self, recent: tuple[Item, ...]) -> tuple[Item, ...]:
-        """Return what a question sees after the sink: all, or so many frames, evenly spread and paired anew."""
+        """Return what a query sees after the sink: all, or `num_frames` frames, evenly spread and paired anew."""
         if self._most is None or _frames(recent) <= self._most:
             return recent
         frames = [frame for item in recent if isinstance(item, FramePair) for frame in item.distinct]
         pairs = pair_up(frames[index] for index in spread(len(frames), self._most))
         return _interleave(pairs, [item for item in recent if isinstance(item, AudioSpan)])
 
-    def _readable(self, items: tuple[Item, ...]) -> Prefix | None:
-        recent = items[len(self._window.sink) :]
-        return self._prefix(items) if self._most is None or _frames(recent) <= self._most else None
-
-    def _prefix(self, items: tuple[Item, ...]) -> Prefix | None:
-        if not items:
-            return None
+    def _prefix(self, items: tuple[Item, ...]) -> Prefix:
         return Prefix(
             session=self._session_id, items=items, system_prompt=self._system_prompt, has_audio=self._has_audio
         )
@@ -244,7 +257,7 @@ def _frames(items: Iterable[Item]) -> int:
 
 
 def _interleave(pairs: Iterable[FramePair], spans: Iterable[AudioSpan]) -> tuple[Item, ...]:
-    """Put each span after the pairs that begin within its two seconds."""
+    """Put each audio span after the pairs that begin within its two seconds."""
     items: list[Item] = []
     waiting = deque(spans)
     for pair in pairs:

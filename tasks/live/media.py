@@ -1,4 +1,4 @@
-"""What clients send, checked: pictures, decoded in the pool's processes and never in this one, and audio."""
+"""Checks and decodes pictures and audio from clients; pictures only in the sandboxed processes of the pool."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.model import LiveInfo
 
-# Whatever else FFmpeg would open is not given to it: not videos, playlists or subtitles.
+# FFmpeg would also open videos, playlists and subtitles.
 _JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 _KINDS = (_JPEG, b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"RIFF")
 _WEBP = slice(8, 12)
 _MIN_PX = 4 * 28 * 28
 MAX_FRAME_BYTES, MAX_FRAME_PX = 8 * 1024**2, 16_000_000
-_MAX_PICTURES = 64  # of a file that is refused if it has more than one
+_MAX_PICTURES = 64  # of an animation, which is refused
 _MAX_CHUNK_S = 30.0
 _SAMPLE_BYTES = 2
-# Files, which are no samples.
+# Signatures of files, which are no samples.
 _CONTAINERS = {b"RIFF": "WAV", b"OggS": "Ogg", b"fLaC": "FLAC", b"ID3": "MP3", b"\x1a\x45\xdf\xa3": "WebM"}
 AUDIO_FORMAT = "16-bit little-endian PCM of one channel at 16 kHz"
 
 
 class Picture(NamedTuple):
-    """A decoded frame."""
-
     image: npt.NDArray[np.uint8]  # RGB pixels as the model sees them; shape (H, W, 3), uint8
-    decoded_px: int  # pixels before it was scaled
+    decoded_px: int  # before it was scaled
 
 
 class FrameReader:
-    """Decodes pictures at the size that a model takes. Thread-safe."""
+    """Decodes pictures and scales them to the model's size. Thread-safe."""
 
     def __init__(self, pool: DecodePool, info: LiveInfo, *, max_frame_px: int) -> None:
-        """Prepare; frames are scaled to at most `max_frame_px` pixels, or what the model takes if that is less."""
+        """Prepare to scale frames to at most `max_frame_px` pixels, and at most as many as the model takes."""
         self._pool = pool
         self._sampling = Sampling(
             num_frames=1,
@@ -58,7 +56,7 @@ class FrameReader:
         """Decode a frame.
 
         Raises:
-            ProtocolError: It is no picture, is cut short, or is too large.
+            ProtocolError: It is no picture, is truncated, or is too large.
             TransientError: Decoding processes keep being killed.
         """
         _require_picture(data)
@@ -96,7 +94,7 @@ def read_samples(data: bytes, info: LiveInfo) -> npt.NDArray[np.int16]:
     """Return the samples of a chunk; shape (N,).
 
     Raises:
-        ProtocolError: It is no such audio, or the model takes none.
+        ProtocolError: It is no such audio, or the model accepts none.
     """
     if not info.takes_audio:
         raise ProtocolError(

@@ -1,7 +1,7 @@
-"""What the client of a live session sends: what vLLM-Omni publishes for `/v1/video/chat/stream`, and more.
+"""Messages of clients of live sessions: a superset of vLLM-Omni's protocol of `/v1/video/chat/stream`.
 
 Names, fields and defaults are those of https://docs.vllm.ai/projects/vllm-omni/en/stable/serving/video_stream_api/, so
-that its clients work unchanged. Fields that a message does not know are ignored, and named in a notice.
+its clients work unchanged. Unknown fields are ignored, and named in a notice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_STAGES = 64
 MAX_WAITING = 64  # queries of a session
 MAX_MESSAGE_BYTES = 16 * 1024**2  # a frame in base64 is a third longer
-_MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
+_MAX_QUOTED = 80  # characters of a client's text in an error message
 _MAX_UNKNOWN = 10  # fields reported to a client at once
 _FOREVER_S = 1e9
 
@@ -70,7 +70,7 @@ ErrorCode: TypeAlias = Literal[
 
 
 class ProtocolError(ReelabelError):
-    """What a client sent is at fault, or cannot be taken now; if it is fatal, the session ends by it."""
+    """A message is invalid, or cannot be accepted now; a fatal error ends the session."""
 
     code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
 
@@ -81,8 +81,6 @@ class ProtocolError(ReelabelError):
 
 
 class _Message(BaseModel):
-    """What a client sends. Fields of newer protocols are ignored, with a notice: see `unknown_fields`."""
-
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
 
@@ -206,7 +204,7 @@ class SessionConfig(_Message):
 
     @property
     def is_newer(self) -> bool:
-        """Whether its client speaks the newer protocol, in which sessions are persistent."""
+        """Whether its client uses the newer protocol, in which sessions are persistent."""
         return self.persistent is not None or "refresh_at_position" in (self.model_extra or ())
 
     @property
@@ -250,7 +248,7 @@ class VideoFrame(_Message):
 
     @property
     def own_time_s(self) -> float | None:
-        """Its time in seconds by its client's clock; None if it has none."""
+        """Its time in seconds on the client's clock; None if it has none."""
         return self.time_s if self.pts_ms is None else self.pts_ms / 1e3
 
 
@@ -378,19 +376,22 @@ ClientMessage: TypeAlias = Annotated[
 CLIENT_MESSAGES: TypeAdapter[ClientMessage] = TypeAdapter(ClientMessage)
 
 
-def unknown_fields(message: ClientMessage) -> list[str]:
-    """Return the names of fields that mean nothing here, as far as there are few."""
-    extra = [f"{message.type}.{name}" for name in message.model_extra or ()]
+def pop_unknown_fields(message: ClientMessage) -> list[str]:
+    """Remove the fields that mean nothing here, which may be large; return the names of the first ones."""
+    parts: list[tuple[str, BaseModel]] = [(message.type, message)]
     if isinstance(message, SessionConfig | VideoQuery) and message.sampling:
-        extra += [f"{message.type}.sampling.{name}" for name in message.sampling.model_extra or ()]
-    return [_quote(name) for name in extra[:_MAX_UNKNOWN]]
+        parts.append((f"{message.type}.sampling", message.sampling))
+    names = [f"{of}.{name}" for of, part in parts for name in part.model_extra or ()]
+    for _, part in parts:
+        (part.model_extra or {}).clear()
+    return [_quote(name) for name in names[:_MAX_UNKNOWN]]
 
 
 def parse_message(text: str | bytes) -> ClientMessage:
     """Parse a text message of a client.
 
     Raises:
-        ProtocolError: It is no message; the sentence names what is wrong.
+        ProtocolError: It is invalid; the message says why.
     """
     if why := too_intricate(text):
         raise ProtocolError(f"The message {why}.", code="invalid_message")
@@ -400,16 +401,12 @@ def parse_message(text: str | bytes) -> ClientMessage:
         raise ProtocolError(_describe(error), code="invalid_message") from None
 
 
-def decode_base64(data: str, *, what: str) -> bytes:
-    """Decode what a message carries.
-
-    Raises:
-        ProtocolError: It is not base64.
-    """
+def decode_base64(data: str, *, of: str) -> bytes:
+    """Decode the data of a message. Raises `ProtocolError`, which says of what."""
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise ProtocolError(f"{what} is not valid base64.", code="invalid_message") from None
+        raise ProtocolError(f"The data of {of} is not valid base64.", code="invalid_message") from None
 
 
 def _describe(error: ValidationError) -> str:
@@ -436,4 +433,4 @@ def _describe(error: ValidationError) -> str:
 
 def _quote(text: object) -> str:
     short = str(text)
-    return escape_controls(short if len(short) <= _MAX_NAMED else f"{short[:_MAX_NAMED]}...")
+    return escape_controls(short if len(short) <= _MAX_QUOTED else f"{short[:_MAX_QUOTED]}...")

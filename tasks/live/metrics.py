@@ -24,7 +24,7 @@ _first_token = _METER.create_histogram(
 _answers = _METER.create_counter("reelabel.live.answers", "{answer}", "Questions that ended, by outcome.")
 
 
-def question_ends(outcome: str, first_token_ms: float | None = None) -> None:
+def count_question(outcome: str, first_token_ms: float | None = None) -> None:
     _answers.add(1, {"outcome": outcome})
     if first_token_ms is not None:
         _first_token.record(first_token_ms / 1e3)

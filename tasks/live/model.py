@@ -1,4 +1,4 @@
-"""What answers the questions of live sessions: the interface, and what crosses it."""
+"""The interface of models that answer live sessions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Prefix:
     """The prompt prefix that is prefilled before a query arrives."""
 
     session: str  # as given to `LiveModel.open`
-    items: tuple[Item, ...] = field(repr=False)  # in the order in which they are shown; at least one
-    system_prompt: str | None = None  # None leaves it to the chat template
-    has_audio: bool = False  # in these items or before them: models mark where a video with audio begins
+    items: tuple[Item, ...] = field(repr=False)  # in their order in the prompt; at least one
+    system_prompt: str | None = None  # None: that of the chat template
+    has_audio: bool = False  # now or earlier in the session: prompts of videos with audio begin differently
 
     @property
     def frames(self) -> int:
@@ -49,7 +49,7 @@ AnswerPiece: TypeAlias = LiveText | Speech | LiveDone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInfo:
-    """The model behind a session, its limits, and the versions of packages."""
+    """The model of a session, its limits, and the versions of packages."""
 
     model: str
     size_multiple_px: int
@@ -60,9 +60,9 @@ class LiveInfo:
 
 
 class LiveModel(Protocol):
-    """Reads prefixes as they grow, and answers questions about them; thread-safe.
+    """Prefills prefixes as they grow, and answers questions about them. Thread-safe.
 
-    Sessions see nothing of each other: what is cached for one is not used for another, even of the same pixels.
+    Sessions are isolated: no cache entry of one is used for another, even of the same pixels.
     """
 
     def start(self) -> None:
@@ -73,37 +73,35 @@ class LiveModel(Protocol):
         """Wait until questions can be answered.
 
         Raises:
-            ModelError: The model cannot be loaded, or takes no live sessions.
+            ModelError: The model cannot be loaded, or does not support live sessions.
         """
         ...
 
     def open(self, session: str) -> None:
-        """Make a session known, under a name that no session had before."""
+        """Open a session under a name that no other had."""
         ...
 
     def prefill(self, goal: Sequence[Prefix]) -> LiveDone | None:
-        """Have the model read the next part of what a session's prompts begin with; blocks until it has.
-
-        Called again, it goes on towards the goal of then. Questions go first.
+        """Prefill the next part of a session's prefixes, and wait until that is done; questions have priority.
 
         Args:
-            goal: Prefixes of one session: the current one, and the one after the next eviction, if that is near.
+            goal: Prefixes of one session: the current one, and the one that replaces it at the next eviction.
 
         Returns:
-            What was read; None if all of the goal has been, or nothing is read ahead.
+            What was prefilled; None if everything is, or the model prefills nothing.
 
         Raises:
             PromptTooLongError: A prefix has more tokens, or spans more positions, than the model takes.
             InferenceError: The model rejects a prefix, or the session has ended.
-            EngineLostError: The engine was lost, and with it all that it had read.
+            EngineLostError: The engine was lost, with everything that it had prefilled.
         """
         ...
 
     def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[AnswerPiece, None, None]:
-        """Ask a question about a prefix, whether or not the model has read it; closing the iterator gives it up.
+        """Ask a question about a prefix, prefilled or not; closing the generator cancels it.
 
         Yields:
-            Pieces of its text and of its speech, and at last `LiveDone`; with choices, only that.
+            Pieces of text and speech, and finally `LiveDone`; with choices, only that.
 
         Raises:
             PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.
@@ -114,11 +112,11 @@ class LiveModel(Protocol):
         ...
 
     def cancel(self, session: str) -> None:
-        """End the question of a session that is being answered, if there is one: its iterator soon ends early."""
+        """Cancel the question of a session that is being answered, if any; its generator ends early."""
         ...
 
     def close_session(self, session: str) -> None:
-        """End a session: give up what waits, and free its memory; idempotent."""
+        """Close a session: cancel its requests, and free its memory. Idempotent."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The queries of a session: what waits, what is answered, how answers are recorded and sent."""
+"""The queries of a session: which wait, how they are answered, and how answers are recorded and sent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
 from reelabel_engine.protocol import LiveDone, LiveQuery
 from tasks.live import events, messages, metrics
-from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Speech
+from tasks.live.pending import PendingQuery, Standing
 from tasks.live.setup import LiveSetup, produces_speech
-from tasks.live.standing import Standing
 from tasks.live.threads import in_thread, iterate_in_thread
 from tasks.model.prompts.prompt import render_question, require_short
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tasks.live.event_log import EngineStatus, EventLog
     from tasks.live.frame_window import Visible
     from tasks.live.record.recorder import SessionRecord
@@ -34,17 +35,17 @@ SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "resp
 _LOG = logging.getLogger(__name__)
 _MAX_STANDING = 16
 _MAX_IDS = 4096  # of queries that a client may send again
-_ASKED_AGAIN = 3  # times, if the engine is lost
+_ATTEMPTS = 4  # to answer a query, if the engine is lost
 _PAUSE_S = 0.5
 _RECORD_AGAIN_S = (0.5, 2.0, 5.0)
 _TOKENS = {"prompt_tokens", "cached_tokens", "output_tokens"}
-# Of a query's row, as in the event.
+# Columns of a query's row that are fields of the event.
 _COLUMNS = {"probabilities", "margin", "first_token_ms", "total_ms", *_TOKENS}
 _CANCELLED = ProtocolError("The client cancelled the question.", code="cancelled")
 
 
 class Queries:
-    """The queries of one session, answered one after the other while frames go on arriving."""
+    """The queries of one session, answered one after the other while frames keep arriving."""
 
     def __init__(
         self,
@@ -56,230 +57,256 @@ class Queries:
         engine: EngineStatus,
         record: SessionRecord | None,
     ) -> None:
-        self.asked = self.answered = 0
-        self.ended_s = 0.0
+        self.count = self.answered = 0
+        self.ended_s = 0.0  # when the last one ended, on the monotonic clock
         self._session_id, self._setup, self._config = session_id, setup, config
         self._events, self._engine, self._record = events, engine, record
         self._waiting: asyncio.Queue[tuple[PendingQuery, Visible] | None] = asyncio.Queue()
-        self._open: list[PendingQuery] = []  # which wait, or are being answered
+        self._pending: list[PendingQuery] = []
         self._running: PendingQuery | None = None
+        self._limit: asyncio.Timeout | None = None  # of the wait for the model
         self._standing: dict[str, Standing] = {}
         self._ids: dict[str, None] = {}  # of queries that have arrived, in order
-        by_protocol: SpeechEvent = "response.output_audio.delta" if config.is_newer else "response.audio.delta"
+        self._is_newer = config.is_newer
+        by_protocol: SpeechEvent = "response.output_audio.delta" if self._is_newer else "response.audio.delta"
         self._speech_event: SpeechEvent = config.speech_event or by_protocol
         self._turns: deque[tuple[str, str]] = deque(maxlen=config.history)
 
     @property
     def waiting(self) -> int:
-        return len(self._open)
+        return len(self._pending)
 
     @property
     def standing(self) -> list[Standing]:
         return [*self._standing.values()]
 
-    def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing | None:
-        """Take a query that has arrived; None if it arrived before, and is sent again."""
-        if query.again and query.query_id in self._ids:
-            return None
+    # Before they are answered
+
+    def is_repeated(self, query: messages.VideoQuery) -> bool:
+        """Whether a query has arrived before, and was sent again after its connection was lost."""
+        return query.again and query.query_id in self._ids
+
+    def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing:
+        """Accept a query that has arrived.
+
+        Raises:
+            ProtocolError: Too many queries wait, or there are too many standing questions.
+        """
         if query.interrupt:
-            self._end_open([*self._open], "cancelled")
-        admitted = self._stand(query) if query.is_standing else self._wait(query, arrived_s)
+            self._cancel(self._pending)
+        # Cancelled ones wait only for their turn to end, but there is a limit to them, too.
+        waiting = sum(not each.is_cancelled for each in self._pending)
+        if waiting >= messages.MAX_WAITING or len(self._pending) >= 2 * messages.MAX_WAITING:
+            raise ProtocolError(
+                f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
+            )
+        admitted = self._stand(query, arrived_s) if query.is_standing else self._add(query, arrived_s)
         if query.query_id is not None:
             self._ids[query.query_id] = None
             if len(self._ids) > _MAX_IDS:
                 del self._ids[next(iter(self._ids))]
         return admitted
 
-    def _wait(self, query: messages.VideoQuery, arrived_s: float) -> PendingQuery:
-        if len(self._open) >= messages.MAX_WAITING:
-            raise ProtocolError(
-                f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
-            )
-        return self._opened(query, arrived_s)
-
-    def _opened(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> PendingQuery:
-        is_quiet = standing is not None and query.on_change
+    def _add(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> PendingQuery:
         limit_s = query.deadline_s or self._config.deadline_s
-        asked = PendingQuery(
-            number=None if is_quiet else self._next_number(),
+        pending = PendingQuery(
+            number=None if standing and query.on_change else self._next_number(),
             query=query,
             arrived_s=arrived_s,
             deadline_s=None if limit_s is None else arrived_s + limit_s,
             standing=standing,
         )
-        self._open.append(asked)
-        return asked
+        self._pending.append(pending)
+        return pending
 
     def _next_number(self) -> int:
-        self.asked += 1
-        return self.asked - 1
+        self.count += 1
+        return self.count - 1
 
-    def _stand(self, query: messages.VideoQuery) -> Standing:
+    def _stand(self, query: messages.VideoQuery, arrived_s: float) -> Standing:
         assert query.query_id is not None
-        if query.query_id not in self._standing and len(self._standing) >= _MAX_STANDING:
+        replaced = self._standing.get(query.query_id)
+        if replaced is None and len(self._standing) >= _MAX_STANDING:
             raise ProtocolError(
                 f"There are {_MAX_STANDING} standing questions already; cancel one first.", code="too_many_queries"
             )
-        standing = self._standing[query.query_id] = Standing(query)
+        self._cancel(each for each in self._pending if replaced and each.standing is replaced)
+        standing = self._standing[query.query_id] = Standing(query, arrived_s=arrived_s)
         return standing
 
+    def ask_standing(self, standing: Standing, *, time_s: float, arrived_s: float) -> PendingQuery:
+        """Make a query of a standing question, at a time on the clock of the frames and on the monotonic clock."""
+        pending = self._add(standing.query, arrived_s, standing)
+        standing.begin(time_s)
+        return pending
+
+    def put(self, pending: PendingQuery, visible: Visible) -> None:
+        """Let a query wait for its turn, now that it is known what it sees."""
+        self._waiting.put_nowait((pending, visible))
+
+    def finish(self) -> None:
+        """Have `answer_all` return once all queries are answered."""
+        self._waiting.put_nowait(None)
+
     def cancel(self, query_id: str | None) -> None:
-        """End what is being answered; or what has an id: the queries that wait or are answered, a standing question."""
-        ended = [asked for asked in self._open if query_id in (None, asked.query.query_id)]
+        """Cancel the queries and the standing question with an id; without one, the query that is being answered."""
+        standing = None
         if query_id is None:
-            ended = ended[:1]
-        was_standing = self._standing.pop(query_id, None) if query_id is not None else None
-        self._end_open(ended, "cancelled")
-        if was_standing:
+            # Those of which the client knows; else it waits for an answer that nobody sends.
+            known = [each for each in self._pending if each.number is not None]
+            cancelled = [self._running] if self._running in known else known[:1]
+        else:
+            cancelled = [each for each in self._pending if each.query.query_id == query_id]
+            standing = self._standing.pop(query_id, None)
+        self._cancel(cancelled)
+        if standing:
             self._notify("standing_ended", "The standing question has ended.", query_id)
-        elif not ended:
+        elif not cancelled:
             self._notify("nothing_cancelled", "No such question is waiting or being answered.", query_id)
 
-    def check_deadlines(self, now_s: float) -> None:
-        late = [asked for asked in self._open if asked.deadline_s is not None and now_s > asked.deadline_s]
-        self._end_open(late, "deadline_exceeded")
-
-    def _end_open(self, ended: list[PendingQuery], why: messages.ErrorCode) -> None:
-        for asked in ended:
-            asked.ended_by = asked.ended_by or why
-        if self._running in ended:
-            self._setup.model.cancel(self._session_id)
+    def _cancel(self, queries: Iterable[PendingQuery]) -> None:
+        for each in queries:
+            each.is_cancelled = True
+            if each is self._running and self._limit and not self._limit.expired():
+                self._limit.reschedule(0)
 
     def _notify(self, code: events.NoticeCode, message: str, query_id: str | None) -> None:
         self._events.send(events.Notice(code=code, message=message, query_id=query_id))
 
-    def ask_again(self, standing: Standing, *, time_s: float, arrived_s: float) -> PendingQuery:
-        """Take a standing question as a query, at a time of the session's clock, and of the monotonic clock."""
-        asked = self._opened(standing.query, arrived_s, standing)
-        standing.begin(time_s)
-        return asked
-
-    def put(self, asked: PendingQuery, visible: Visible) -> None:
-        self._waiting.put_nowait((asked, visible))
-
-    def fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
-        self._fail(asked, refused)
-        self.release(asked)
-
-    def _fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
-        if asked.number is None:
-            asked.number = self._next_number()
-        self._send_error(asked, refused)
-
-    def finish(self) -> None:
-        self._waiting.put_nowait(None)
+    # Their answers
 
     async def answer_all(self) -> None:
         while (query := await self._waiting.get()) is not None:
-            asked, visible = query
-            self._running = asked
+            pending, visible = query
+            self._running = pending
             try:
-                await self._answer(asked, visible)
+                await self._answer(pending, visible)
             except Exception:  # noqa: BLE001 - one query must not end the others
                 _LOG.exception("A query of a live session failed")
                 text = "The query failed; the server's log says why."
-                self._fail(asked, ProtocolError(text, code="internal"))
-            self.release(asked)
+                self._send_error(pending, ProtocolError(text, code="internal"))
+            self._release(pending)
 
-    def release(self, asked: PendingQuery) -> None:
-        self._open.remove(asked)
-        if self._running is asked:
+    def fail(self, pending: PendingQuery, error: ProtocolError) -> None:
+        """End a query whose turn never comes."""
+        self._send_error(pending, error)
+        self._release(pending)
+
+    def _release(self, pending: PendingQuery) -> None:
+        self._pending.remove(pending)
+        if self._running is pending:
             self._running = None
-        if asked.standing:
-            asked.standing.is_open = False
+        if pending.standing:
+            pending.standing.is_pending = False
         self.ended_s = time.monotonic()
 
-    async def _answer(self, asked: PendingQuery, visible: Visible) -> None:
-        self._begin(asked)
+    async def _answer(self, pending: PendingQuery, visible: Visible) -> None:
+        self._send_start(pending)
         try:
-            done = await self._ask_model(asked, visible)
-            if done is None:
-                if asked.number is None and asked.ended_by == "cancelled":  # its client has not heard of it
-                    return
-                done = self._ended(asked, visible)
-            elif asked.standing and not asked.standing.is_news(done):
+            done = await self._ask_model(pending, visible)
+            is_cancelled = done.finish_reason == "cancelled"
+            if is_cancelled and pending.number is None:  # its client has not heard of it
+                return
+            if not is_cancelled and pending.standing and not pending.standing.is_news(done):
                 self.answered += 1
                 return
-            if asked.number is None:
-                asked.number = self._next_number()
-                done = done.model_copy(update={"query": asked.number})
-                self._begin(asked)
-            await self._write(asked, visible, _CANCELLED if done.finish_reason == "cancelled" else done)
-        except ProtocolError as refused:
-            await self._refuse(asked, visible, refused)
+            if pending.number is None:
+                pending.number = self._next_number()
+                done = done.model_copy(update={"query": pending.number})
+                self._send_start(pending)
+            await self._write(pending, visible, _CANCELLED if is_cancelled else done)
+        except ProtocolError as error:
+            await self._record_error(pending, visible, error)
             return
-        if self._config.is_newer:
+        if self._is_newer:
             consumed = {"query": done.query, "frames": done.frames_used, "last_frame": done.last_frame}
             self._events.send(events.FramesConsumed.model_validate(consumed))
         self._events.send(done)
         self._events.send(events.TextDone(query=done.query, text=done.text))
-        if done.finish_reason == "cancelled":
-            metrics.question_ends("cancelled")
+        if is_cancelled:
+            metrics.count_question("cancelled")
             return
-        metrics.question_ends("answered", done.first_token_ms)
-        if not asked.query.choices and self._config.history:
-            self._turns.append((asked.query.text, done.text))
-        if asked.standing:
-            asked.standing.note_sent(done)
+        metrics.count_question("answered", done.first_token_ms)
+        if not pending.query.choices:
+            self._turns.append((pending.query.text, done.text))
+        if pending.standing:
+            pending.standing.note_sent(done)
         self.answered += 1
         self._engine.back()
 
-    def _begin(self, asked: PendingQuery) -> None:
-        if asked.number is not None:
-            self._events.send(events.ResponseStart(query=asked.number, query_id=asked.query.query_id))
+    def _send_start(self, pending: PendingQuery) -> None:
+        if pending.number is not None:
+            self._events.send(events.ResponseStart(query=pending.number, query_id=pending.query.query_id))
 
-    def _ended(self, asked: PendingQuery, visible: Visible) -> events.ResponseDone:
-        if asked.ended_by != "cancelled":
-            limit_s = asked.query.deadline_s or self._config.deadline_s
-            raise ProtocolError(f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded")
-        return _done(asked, visible)
-
-    async def _refuse(self, asked: PendingQuery, visible: Visible, refused: ProtocolError) -> None:
-        if asked.standing and not asked.standing.is_new_fault(refused.code):
+    async def _record_error(self, pending: PendingQuery, visible: Visible, error: ProtocolError) -> None:
+        if pending.standing and not pending.standing.is_new_error(error.code):
             return
-        if asked.number is None:
-            asked.number = self._next_number()
-        sent = refused
-        if refused.code != "unavailable":
+        if pending.number is None:
+            pending.number = self._next_number()
+        if error.code != "unavailable":
             try:
-                await self._write(asked, visible, refused)
+                await self._write(pending, visible, error)
             except ProtocolError as unrecorded:
-                sent = ProtocolError(f"{refused.message} {unrecorded.message}", code=refused.code)
-        self._send_error(asked, sent)
+                error = ProtocolError(f"{error.message} {unrecorded.message}", code=error.code)
+        self._send_error(pending, error)
 
-    def _send_error(self, asked: PendingQuery, refused: ProtocolError) -> None:
-        metrics.question_ends(refused.code)
-        self._events.send(events.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
+    def _send_error(self, pending: PendingQuery, error: ProtocolError) -> None:
+        if pending.number is None:
+            pending.number = self._next_number()
+        metrics.count_question(error.code)
+        self._events.send(events.ErrorEvent.of(error, query=pending.number, query_id=pending.query.query_id))
 
-    async def _ask_model(self, asked: PendingQuery, visible: Visible) -> events.ResponseDone | None:
+    async def _ask_model(self, pending: PendingQuery, visible: Visible) -> events.ResponseDone:
+        """Return the answer, or what there was of it when the query was cancelled.
+
+        Raises:
+            ProtocolError: There is none; also if the deadline has passed.
+        """
         if visible.prefix is None:
-            raise ProtocolError(
-                "No frame is in the window yet. Send a frame before the query.",
-                code="no_frames",
-            )
+            raise ProtocolError("No frame is in the window yet. Send a frame before the query.", code="no_frames")
+        # The model may take minutes to respond, such as an engine that loads again: nothing here waits for it.
+        try:
+            async with asyncio.timeout_at(pending.deadline_s) as limit:
+                self._limit = limit
+                await asyncio.sleep(0)  # a query whose deadline has passed is not asked at all
+                if not pending.is_cancelled:
+                    return await self._ask_until_answered(pending, visible)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._setup.model.cancel(self._session_id)
+        finally:
+            self._limit = None
+        self._end_speech(pending)
+        if not pending.is_cancelled:
+            limit_s = pending.query.deadline_s or self._config.deadline_s
+            raise ProtocolError(f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded")
+        return _done(pending, visible)
+
+    async def _ask_until_answered(self, pending: PendingQuery, visible: Visible) -> events.ResponseDone:
         losses = 0
-        query = self._query_of(asked.query)
-        while not asked.ended_by:
+        query = self._query_of(pending.query)
+        while True:
             try:
-                answer, speech_s = await self._stream(asked, visible, query)
+                answer = await self._stream(pending, visible, query)
             except EngineLostError as error:
                 losses += 1
                 self._engine.lost()
-                if losses > _ASKED_AGAIN:
+                if losses == _ATTEMPTS:
                     text = f"{error.message} It was asked {losses} times."
                     raise ProtocolError(text, code="engine_lost") from None
                 await asyncio.sleep(_PAUSE_S)
-                self._begin(asked)  # the pieces so far do not count
+                self._send_start(pending)  # the pieces so far do not count
             except PromptTooLongError as error:
                 if not query.turns:
-                    raise _refusal_of(error) from None
+                    raise ProtocolError(error.message, code="prompt_too_long") from None
                 query = replace(query, turns=query.turns[(len(query.turns) + 1) // 2 :])  # the last ones may fit
             except ReelabelError as error:
-                raise _refusal_of(error) from None
+                code: messages.ErrorCode = "query_refused" if isinstance(error, PromptError) else "query_failed"
+                raise ProtocolError(error.message, code=code) from None
             else:
-                more = {"speech_s": speech_s, "turns": len(query.turns), "engine_restarts": losses}
-                return None if answer is None else _done(asked, visible, answer).model_copy(update=more)
-        return None
+                more = {"speech_s": pending.speech_s, "turns": len(query.turns), "engine_restarts": losses}
+                return _done(pending, visible, answer).model_copy(update=more)
 
     def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
         if query.choices:
@@ -298,58 +325,60 @@ class Queries:
             voice=self._config.speaker,
         )
 
-    async def _stream(self, asked: PendingQuery, visible: Visible, query: LiveQuery) -> tuple[LiveDone | None, float]:
-        """Ask, and send the pieces of the answer; return its end, None if it was ended, and its seconds in speech."""
+    async def _stream(self, pending: PendingQuery, visible: Visible, query: LiveQuery) -> LiveDone:
+        """Ask, and send the pieces of the answer; return its end."""
         assert visible.prefix is not None
-        asked.said.clear()
-        asked.first_ms = asked.first_speech_ms = None
-        speech_s = 0.0
+        pending.discard_answer()
         async with aclosing(iterate_in_thread(self._setup.model.ask(visible.prefix, query))) as pieces:
             async for piece in pieces:
-                if asked.ended_by:
-                    break
                 if isinstance(piece, LiveDone):
-                    self._said_all(asked, speech_s)
-                    return piece, speech_s
-                asked.first_ms = asked.first_ms or asked.waited_ms
+                    self._end_speech(pending)
+                    return piece
+                pending.first_ms = pending.first_ms or pending.waited_ms
                 if isinstance(piece, Speech):
-                    asked.first_speech_ms = asked.first_speech_ms or asked.waited_ms
-                    speech_s += piece.seconds
-                    self._say(asked, piece)
+                    pending.first_speech_ms = pending.first_speech_ms or pending.waited_ms
+                    pending.speech_s += piece.seconds
+                    self._send_speech(pending, piece)
                 elif piece.text:
-                    asked.said.append(piece.text)
-                    if asked.number is not None:
-                        self._events.send(events.TextDelta(query=asked.number, delta=piece.text))
-        if not asked.ended_by:
-            raise InferenceError("The model has ended its answer early.")
-        self._said_all(asked, speech_s)
-        return None, speech_s
+                    pending.text.append(piece.text)
+                    if pending.number is not None:
+                        self._events.send(events.TextDelta(query=pending.number, delta=piece.text))
+        raise InferenceError("The model has ended its answer early.")
 
-    def _say(self, asked: PendingQuery, speech: Speech) -> None:
-        assert asked.number is not None
+    def _send_speech(self, pending: PendingQuery, speech: Speech) -> None:
+        assert pending.number is not None
         kind, is_binary = self._speech_event, self._speech_event == "response.audio"
         encoded = None if is_binary else base64.b64encode(speech.data).decode()
         self._events.send(
             events.SpeechDelta(
-                type=kind, query=asked.number, bytes=len(speech.data), delta=encoded, sample_rate=SPEECH_HZ
+                type=kind, query=pending.number, bytes=len(speech.data), delta=encoded, sample_rate=SPEECH_HZ
             ),
             speech.data if is_binary else b"",
         )
 
-    def _said_all(self, asked: PendingQuery, speech_s: float) -> None:
-        if speech_s and asked.number is not None:
+    def _end_speech(self, pending: PendingQuery) -> None:
+        if pending.speech_s and pending.number is not None:
             is_newer = self._speech_event == "response.output_audio.delta"
             kind: Literal["response.output_audio.done", "response.audio.done"] = (
                 "response.output_audio.done" if is_newer else "response.audio.done"
             )
-            self._events.send(events.SpeechDone(type=kind, query=asked.number))
+            self._events.send(events.SpeechDone(type=kind, query=pending.number))
 
-    async def _write(self, asked: PendingQuery, visible: Visible, outcome: events.ResponseDone | ProtocolError) -> None:
+    # Their rows
+
+    async def _write(
+        self, pending: PendingQuery, visible: Visible, outcome: events.ResponseDone | ProtocolError
+    ) -> None:
+        """Write a query's row.
+
+        Raises:
+            ProtocolError: Postgres is unavailable, also after several attempts.
+        """
         if self._record is None:
             return
         for pause_s in (*_RECORD_AGAIN_S, None):
             try:
-                await in_thread(self._record.answer, self._row(asked, visible, outcome))
+                await in_thread(self._record.answer, self._row(pending, visible, outcome))
             except TransientError as error:
                 if pause_s is None:
                     raise ProtocolError(
@@ -360,12 +389,12 @@ class Queries:
                 return
 
     def _row(
-        self, asked: PendingQuery, visible: Visible, outcome: events.ResponseDone | ProtocolError
+        self, pending: PendingQuery, visible: Visible, outcome: events.ResponseDone | ProtocolError
     ) -> dict[str, Any]:
         row = {
-            "query": asked.number,
-            "question": asked.query.text,
-            "choices": asked.query.choices,
+            "query": pending.number,
+            "question": pending.query.text,
+            "choices": pending.query.choices,
             "asked_s": visible.asked_s,
             "frames": visible.frames,
             "last_frame_s": visible.last_frame_s if visible.prefix else None,
@@ -373,32 +402,27 @@ class Queries:
             "model": self._setup.info.model,
         }
         if isinstance(outcome, ProtocolError):
-            ended = {"code": outcome.code, "message": outcome.message, "total_ms": asked.waited_ms}
+            ended = {"code": outcome.code, "message": outcome.message, "total_ms": pending.waited_ms}
             return row | dict.fromkeys(_TOKENS, 0) | ended
         return row | outcome.model_dump(include=_COLUMNS) | {"answer": outcome.text, "choice_index": outcome.choice}
 
 
-def _refusal_of(error: ReelabelError) -> ProtocolError:
-    code: messages.ErrorCode = "query_refused" if isinstance(error, PromptError) else "query_failed"
-    return ProtocolError(error.message, code="prompt_too_long" if isinstance(error, PromptTooLongError) else code)
-
-
-def _done(asked: PendingQuery, visible: Visible, answer: LiveDone | None = None) -> events.ResponseDone:
+def _done(pending: PendingQuery, visible: Visible, answer: LiveDone | None = None) -> events.ResponseDone:
     assert visible.prefix is not None
-    total_ms, choices = asked.waited_ms, asked.query.choices
+    total_ms, choices = pending.waited_ms, pending.query.choices
     probabilities = answer.probabilities if answer else ()
     choice = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
     first, second, *_ = (*sorted(probabilities, reverse=True), 0.0, 0.0)
     return events.ResponseDone(
-        query=asked.number or 0,
-        query_id=asked.query.query_id,
-        text="".join(asked.said) if choices is None or choice is None else choices[choice],
+        query=pending.number or 0,
+        query_id=pending.query.query_id,
+        text="".join(pending.text) if choices is None or choice is None else choices[choice],
         finish_reason=answer.finish_reason if answer else "cancelled",
         choice=choice,
         probabilities=probabilities or None,
         margin=first - second if probabilities else None,
-        first_token_ms=asked.first_ms or (total_ms if answer else None),
-        first_speech_ms=asked.first_speech_ms,
+        first_token_ms=pending.first_ms or (total_ms if answer else None),
+        first_speech_ms=pending.first_speech_ms,
         total_ms=total_ms,
         prompt_tokens=answer.prompt_tokens if answer else 0,
         output_tokens=answer.output_tokens if answer else 0,

@@ -1,7 +1,7 @@
 """One live session: a state machine on the event loop.
 
-Its connection hands messages to `handle` and sends what is in `events`. What has arrived is taken in order, kept frames
-are prefilled, and queries are answered, each by a task of its own; whatever blocks runs in a thread (`threads`).
+Its connection passes messages to `handle` and sends the events of `events`. One task processes messages in order, one
+prefills kept frames, one answers queries, and one watches the time. Blocking calls run in threads.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from reelabel_engine.live_items import AUDIO_HZ
 from tasks.live import events, messages, metrics
 from tasks.live.event_log import EngineStatus, EventLog
 from tasks.live.frame_window import FrameWindow
-from tasks.live.inbox import Audio, Frame, Inbox, PendingQuery
+from tasks.live.inbox import Audio, Frame, Inbox
 from tasks.live.media import MAX_FRAME_BYTES, MAX_FRAME_PX, Picture, read_samples
 from tasks.live.messages import ProtocolError
+from tasks.live.pending import PendingQuery
 from tasks.live.queries import Queries
-from tasks.live.setup import LiveSetup, differences, produces_speech, window_full
+from tasks.live.setup import LiveSetup, differences, produces_speech
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
@@ -37,12 +38,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.live.events import EndReason, FrameStatus
-    from tasks.live.model import Prefix
     from tasks.live.record.recorder import SessionRecord
-    from tasks.live.standing import Standing
 
 _LOG = logging.getLogger(__name__)
-_PAUSE_S = 0.5  # before frames are prefilled again by an engine that was lost
+_PAUSE_S = 0.5  # before frames are prefilled again after a loss of the engine
 _CHECK_S = 0.5
 # Seconds without a message, and of a session at most, after which it ends.
 _IDLE_S, _TOTAL_S = 60.0, 86_400.0
@@ -50,8 +49,7 @@ _MAX_IGNORED = 100
 _REASONS: dict[FrameStatus, str] = {"similar": "filtered", "evicted": "late"}  # as published
 
 
-class _SessionEnded(Exception):  # noqa: N818 - no error
-    """Ends the tasks of a session."""
+class _SessionEnded(Exception): ...  # noqa: N818 - no error
 
 
 class Session:
@@ -66,24 +64,25 @@ class Session:
         token: str,
         record: SessionRecord | None = None,
     ) -> None:
-        """Begin, under an id that no session had before; `run` does the work."""
+        """Begin a session under an id that no other had; `run` does the work."""
         self.session_id, self.token = session_id, token
         self.events = EventLog()
         self.ending: EndReason | None = None
+        self.is_alone = asyncio.Event()  # set while it has no connection
+        self.is_alone.set()
         self._config, self._setup, self._record = config, setup, record
         self._began_s = self._last_message_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
         self._replaced: asyncio.Event | None = None  # of the connection
-        self._is_alone, self._is_ending, self._has_more = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._is_alone.set()
-        self._ignored: set[str] = set()  # unknown fields that the client knows to be ignored
+        self._is_ending, self._has_more = asyncio.Event(), asyncio.Event()
+        self._ignored: set[str] = set()  # unknown fields that have been reported
         self._announced: messages.VideoFrame | messages.AudioChunk | None = None
         self._is_done = self._is_too_long = False
         self._threshold = config.frame_filter_threshold if config.enable_frame_filter else None
         self._cells: npt.NDArray[np.float64] | None = None  # of the last kept frame
         self._counts: Counter[str] = Counter()  # of frames, by status
-        self._frames = self._bytes = self._pixels = self._samples = 0
-        self._inbox, self._window = Inbox(), FrameWindow(session_id, config)
+        self._frames = self._bytes = self._pixels = self._samples = 0  # received
+        self.inbox, self._window = Inbox(), FrameWindow(session_id, config)
         self._engine = EngineStatus(self.events)
         self._queries = Queries(session_id, config, setup, events=self.events, engine=self._engine, record=record)
         setup.model.open(session_id)
@@ -123,8 +122,8 @@ class Session:
         )
 
     def _note_unknown(self, message: messages.ClientMessage) -> None:
-        """Tell the client once of each field that is ignored."""
-        names = [name for name in messages.unknown_fields(message) if name not in self._ignored]
+        """Report each field that is ignored once."""
+        names = [name for name in messages.pop_unknown_fields(message) if name not in self._ignored]
         if names and len(self._ignored) < _MAX_IGNORED:
             self._ignored.update(names)
             text = f"Unknown fields are ignored: {', '.join(names)}."
@@ -132,7 +131,7 @@ class Session:
 
     def handle(self, received: str | bytes) -> None:
         message = None
-        with self._refusing("message", lambda refused: self.refuse(refused, message)):
+        with self._refusing("message", lambda error: self.refuse(error, message)):
             if isinstance(received, bytes):
                 self.receive_data(received)
             else:
@@ -142,19 +141,16 @@ class Session:
 
     @contextmanager
     def _refusing(self, what: str, refuse: Callable[[ProtocolError], None]) -> Iterator[None]:
-        """Refuse what has arrived if it fails, be it by a fault of the session: that must not end it."""
+        """Pass any error on as a refusal: also a defect of the session must not end it."""
         try:
             yield
-        except ProtocolError as refused:
-            refuse(refused)
+        except ProtocolError as error:
+            refuse(error)
         except TransientError as error:
             refuse(ProtocolError(error.message, code="unavailable"))
         except Exception:  # noqa: BLE001 - whatever it is
             _LOG.exception("The %s of the live session %s failed", what, self.session_id)
             refuse(ProtocolError(f"The {what} failed; the server's log says why.", code="internal"))
-
-    async def wait_for_room(self) -> None:
-        await self._inbox.wait_for_room()
 
     def receive(self, message: messages.ClientMessage) -> None:
         self._last_message_s = time.monotonic()
@@ -171,11 +167,11 @@ class Session:
                     code="unexpected_message",
                 )
             case messages.VideoDone() if self._is_done:
-                pass  # sent again, as its client cannot know whether it arrived
+                pass  # sent again after its connection was lost
             case _:
                 self._require_open()
                 self._forget_announced()
-                self._take(message)
+                self._accept(message)
 
     def receive_data(self, data: bytes) -> None:
         self._last_message_s = time.monotonic()
@@ -183,15 +179,16 @@ class Session:
         announced = self._announced or messages.VideoFrame(type="video.frame")
         self._announced = None
         if isinstance(announced, messages.AudioChunk):
-            self._take_audio(data, announced.time_s)
+            self._accept_audio(data, announced.time_s)
         else:
-            self._take_frame(data, announced)
+            self._accept_frame(data, announced)
 
-    def refuse(self, refused: ProtocolError, message: messages.ClientMessage | None = None) -> None:
-        """Tell the client that a message was refused; end the session if it cannot go on."""
+    def refuse(self, error: ProtocolError, message: messages.ClientMessage | None = None) -> None:
+        """Report why a message is refused; end the session if the error is fatal."""
         query_id = message.query_id if isinstance(message, messages.VideoQuery) else None
-        self.events.send(events.ErrorEvent.of(refused, query_id=query_id))
-        if refused.is_fatal:
+        frame_id = message.frame_id if isinstance(message, messages.VideoFrame) else None
+        self.events.send(events.ErrorEvent.of(error, query_id=query_id, frame_id=frame_id))
+        if error.is_fatal:
             self.end("limit")
 
     def stats(self) -> events.SessionStats:
@@ -206,7 +203,7 @@ class Session:
             left_window=self._window.evicted,
             in_window=self._window.in_window,
             audio_s=self._samples / AUDIO_HZ,
-            queries=queries.asked,
+            queries=queries.count,
             answered=queries.answered,
             waiting=queries.waiting,
             bytes=self._bytes,
@@ -229,33 +226,34 @@ class Session:
                 )
             )
 
-    def _take(
+    def _accept(
         self, message: messages.VideoFrame | messages.AudioChunk | messages.VideoQuery | messages.VideoDone
     ) -> None:
         match message:
-            case messages.VideoFrame() | messages.AudioChunk() if message.data is None:
+            case messages.VideoFrame(data=str(data)):
+                picture = messages.decode_base64(data, of="video.frame")
+                self._accept_frame(picture, message.model_copy(update={"data": None}))
+            case messages.AudioChunk(data=str(data)):
+                self._accept_audio(messages.decode_base64(data, of="audio.chunk"), message.time_s)
+            case messages.VideoFrame() | messages.AudioChunk():
                 self._announced = message
-            case messages.VideoFrame():
-                self._take_frame(_decoded(message.data, of="video.frame"), message)
-            case messages.AudioChunk():
-                self._take_audio(_decoded(message.data, of="audio.chunk"), message.time_s)
-            case messages.VideoQuery():
+            case messages.VideoQuery() if not self._queries.is_repeated(message):
                 if message.audio_data:
-                    self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
-                if admitted := self._queries.admit(message, arrived_s=self._last_message_s):
-                    self._inbox.put(admitted)
+                    self._accept_audio(messages.decode_base64(message.audio_data, of="audio_data"), None)
+                    message = message.model_copy(update={"audio_data": None})
+                self.inbox.put(self._queries.admit(message, arrived_s=self._last_message_s))
             case messages.VideoDone():
                 self._is_done = True
-                self._inbox.put(message)
+                self.inbox.put(message)
 
-    def _take_audio(self, data: bytes, time_s: float | None) -> None:
+    def _accept_audio(self, data: bytes, time_s: float | None) -> None:
         samples = read_samples(data, self._setup.info)
         self._bytes += len(data)
         self._samples += len(samples)
         if self._config.use_audio_in_video:
-            self._inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._last_message_s))
+            self.inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._last_message_s))
 
-    def _take_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
+    def _accept_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
         frame = Frame(
             number=self._frames,
             data=data,
@@ -269,28 +267,25 @@ class Session:
             text = f"The frame has {len(data):,} bytes; {MAX_FRAME_BYTES:,} are allowed."
             self._refuse_frame(frame, ProtocolError(text, code="frame_too_large"))
         else:
-            self._inbox.put(frame)
+            self.inbox.put(frame)
 
     # The connection
 
     def connect(self) -> asyncio.Event:
-        """Note a new connection; return what is set once another one replaces it."""
+        """Note a new connection; return the event that is set when another one replaces it."""
         if self._replaced:
             self._replaced.set()
         self._replaced = replaced = asyncio.Event()
         self._lost_s, self._last_message_s, self._announced = None, time.monotonic(), None
-        self._is_alone.clear()
+        self.is_alone.clear()
         return replaced
 
     def disconnect(self, replaced: asyncio.Event) -> None:
-        """Note that a connection is lost, by what `connect` returned; the session waits for its client to come back."""
+        """Note the loss of the connection to which `connect` gave this event; its client may resume the session."""
         if self._replaced is replaced:
             self._replaced = self._announced = None
             self._lost_s = time.monotonic()
-            self._is_alone.set()
-
-    async def wait_alone(self) -> None:
-        await self._is_alone.wait()
+            self.is_alone.set()
 
     def note_lost(self, missed: int) -> None:
         text = f"{pluralize(missed, 'event')} before these are no longer kept."
@@ -298,8 +293,8 @@ class Session:
 
     # The tasks
 
-    async def run(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Do the work of the session until it has ended; call `on_end` before its client learns of it."""
+    async def run(self, on_end: Callable[[], None]) -> None:
+        """Do the work of the session until it ends; call `on_end` before `session.closed` is sent."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in (self._ingest, self._prefill, self._answer, self._watch_deadlines):
@@ -311,25 +306,24 @@ class Session:
             self._send_error("internal", "The session failed; the server's log says why.")
             self.end("error")
         await in_thread(self._setup.model.close_session, self.session_id)
-        await self._record_end()
+        if self._record:
+            await self._record_end(self._record)
         metrics.SESSIONS.add(-1)
         on_end()
         self.events.send(events.SessionClosed(reason=self.ending or "error"))
         self.events.close()
 
     def end(self, reason: EndReason) -> None:
-        """Begin to end; queries that have not been answered are given up."""
+        """Start to end the session, without answers to open queries."""
         self.ending = self.ending or reason
         self._is_ending.set()
 
-    async def _record_end(self) -> None:
+    async def _record_end(self, record: SessionRecord) -> None:
         assert self.ending
-        if self._record is None:
-            return
         stats = self.stats()
         try:
             await in_thread(
-                self._record.close,
+                record.close,
                 reason=self.ending,
                 frames_received=stats.frames,
                 frames_similar=stats.similar,
@@ -338,7 +332,7 @@ class Session:
             )
         except ReelabelError as error:
             _LOG.warning("The end of the live session %s will be recorded later: %s", self.session_id, error.message)
-        except Exception:  # noqa: BLE001 - its client is told of its end all the same
+        except Exception:  # noqa: BLE001 - its client is notified all the same
             _LOG.exception("The end of the live session %s cannot be recorded", self.session_id)
 
     async def _watch_deadlines(self) -> None:
@@ -350,25 +344,20 @@ class Session:
         raise _SessionEnded
 
     def check_time(self) -> None:
-        now_s, settings, queries, lost_s = time.monotonic(), self._setup.settings, self._queries, self._lost_s
+        now_s, lost_s = time.monotonic(), self._lost_s
+        idle_since_s = max(self._last_message_s, self._queries.ended_s)
         if self.ending:
             return
-        queries.check_deadlines(now_s)
-        if lost_s is not None and now_s - lost_s > settings.resume_s:
+        if lost_s is not None and now_s - lost_s > self._setup.settings.resume_s:
             self.end("client_lost")
         elif now_s - self._began_s > _TOTAL_S:
             self._send_error("limit_reached", f"The session has lasted {_TOTAL_S:g} seconds, which is the limit.")
             self.end("total_time")
-        elif not self._inbox.is_empty:
-            self._last_message_s = now_s  # its client waits for what it has sent, or for room to send more
-        elif self._is_idle(now_s):
+        elif not self.inbox.is_empty:
+            self._last_message_s = now_s  # its client may be waiting for room to send more
+        elif lost_s is None and not self._queries.waiting and now_s - idle_since_s > _IDLE_S:
             self._send_error("idle_timeout", f"Nothing was received for {_IDLE_S:g} seconds.")
             self.end("idle")
-
-    def _is_idle(self, now_s: float) -> bool:
-        since_s = max(self._last_message_s, self._queries.ended_s)
-        is_waiting = self._lost_s is None and not self._queries.waiting
-        return is_waiting and now_s - since_s > _IDLE_S
 
     def _send_error(self, code: messages.ErrorCode, message: str) -> None:
         self.events.send(events.ErrorEvent(code=code, message=message))
@@ -379,8 +368,8 @@ class Session:
         self.end("done")
 
     async def _ingest(self) -> None:
-        """Take what has arrived, strictly in order; this never waits for the model."""
-        while not isinstance(arrival := await self._inbox.get(), messages.VideoDone):
+        """Process messages strictly in order; this never waits for the model."""
+        while not isinstance(arrival := await self.inbox.get(), messages.VideoDone):
             match arrival:
                 case Frame():
                     with self._refusing("frame", partial(self._refuse_frame, arrival)):
@@ -389,19 +378,20 @@ class Session:
                     with self._refusing("audio", self.refuse):
                         self._note_more(has_more=self._window.add_audio(arrival))
                 case PendingQuery():
-                    with self._refusing("query", partial(self._queries.fail, arrival)):
-                        self._queries.put(arrival, self._window.visible(arrival))
-            if clock := self._window.clock:
-                for standing in self._queries.standing:
-                    with self._refusing("query", self.refuse):
-                        self._ask_if_due(standing, *clock)
+                    self._put(arrival)
+            self._ask_standing(arrival.arrived_s)
         self._queries.finish()
 
-    def _ask_if_due(self, standing: Standing, time_s: float, arrived_s: float) -> None:
-        if standing.is_due(time_s):
-            asked = self._queries.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
-            with self._refusing("query", partial(self._queries.fail, asked)):
-                self._queries.put(asked, self._window.visible(asked))
+    def _put(self, pending: PendingQuery) -> None:
+        with self._refusing("query", partial(self._queries.fail, pending)):
+            self._queries.put(pending, self._window.visible(pending))
+
+    def _ask_standing(self, now_s: float) -> None:
+        if self._window.clock:
+            time_s, _ = self._window.clock
+            for standing in self._queries.standing:
+                if standing.is_due(time_s):
+                    self._put(self._queries.ask_standing(standing, time_s=time_s, arrived_s=now_s))
 
     # Frames and audio
 
@@ -410,8 +400,8 @@ class Session:
         if time_s < (self._window.last_s or 0.0):
             self._acknowledge(frame, "evicted", time_s=time_s)
             return
-        self._window.clock = time_s, frame.arrived_s
         picture, cells = await in_thread(self._decode, frame)
+        self._window.clock = time_s, frame.arrived_s
         self._pixels += picture.decoded_px
         alike = None if self._cells is None else similarity(cells, self._cells)
         is_similar = alike is not None and self._threshold is not None and alike > self._threshold
@@ -431,15 +421,20 @@ class Session:
         return picture, mean_colours(picture.image)
 
     def _note_more(self, *, has_more: bool) -> None:
-        """Have the model read what was added, unless the window holds more than it may."""
-        if self._window.held > self._setup.settings.max_window_frames:
-            self.refuse(window_full(self._setup.settings))
+        """Have the window prefilled, unless it exceeds its limit."""
+        most = self._setup.settings.max_window_frames
+        if self._window.held > most:
+            text = (
+                f"A query would see more than {most:,} frames and spans of audio, which is the limit; configure a "
+                "smaller window."
+            )
+            self.refuse(ProtocolError(text, code="limit_reached", is_fatal=True))
         elif has_more:
             self._has_more.set()
 
-    def _refuse_frame(self, frame: Frame, refused: ProtocolError) -> None:
+    def _refuse_frame(self, frame: Frame, error: ProtocolError) -> None:
         self._count("refused")
-        self.events.send(events.ErrorEvent.of(refused, frame=frame.number, frame_id=frame.announced.frame_id))
+        self.events.send(events.ErrorEvent.of(error, frame=frame.number, frame_id=frame.announced.frame_id))
 
     def _acknowledge(
         self,
@@ -474,16 +469,16 @@ class Session:
         self._counts[status] += 1
         metrics.FRAMES.add(1, {"status": status})
 
-    # What the model reads before it is asked
-
     async def _prefill(self) -> None:
-        """Have the model read what is in the window, and last what a later window begins with."""
+        """Prefill the window's prefix, and then the one that replaces it."""
         while True:
             await self._has_more.wait()
             self._has_more.clear()
             began_s = time.monotonic()
             try:
-                while await in_thread(self._read_on, self._window.goal):
+                while goal := self._window.goal:
+                    if await in_thread(self._setup.model.prefill, goal) is None:
+                        break
                     self._engine.back()
                     metrics.PREFILL.record(time.monotonic() - began_s)
                     began_s = time.monotonic()
@@ -497,10 +492,3 @@ class Session:
                     self._send_error("prompt_too_long", f"{error.message} Configure a smaller window.")
             except Exception:  # noqa: BLE001 - the frames are kept all the same
                 _LOG.exception("The frames of the live session %s could not be prefilled", self.session_id)
-
-    def _read_on(self, goal: list[Prefix]) -> bool:
-        return bool(goal) and self._setup.model.prefill(goal) is not None
-
-
-def _decoded(data: str | None, *, of: str) -> bytes:
-    return messages.decode_base64(data or "", what=f"The data of {of}")

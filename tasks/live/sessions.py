@@ -1,4 +1,4 @@
-"""The sessions of one service: who they are, and how many there may be."""
+"""The sessions of one service: their number is limited, and their clients can resume them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from uuid import uuid4
 
 from tasks.live.messages import ProtocolError, SessionConfig, SessionResume
 from tasks.live.session import Session
-from tasks.live.setup import LiveSetup, check_config
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tasks.live.record.recorder import SessionRecord
+    from tasks.live.setup import LiveSetup
 
 _END_S = 20.0
 
@@ -31,12 +31,12 @@ class Sessions:
         *,
         open_record: Callable[[str, SessionConfig], SessionRecord | None] = lambda _session, _config: None,
     ) -> None:
-        """Start with none; `open_record` begins the record of a session, given its id, and may block."""
+        """Start with none; `open_record` opens the record of a session, given its id, and may block."""
         self.setup = setup
         self._open_record = open_record
         self._sessions: dict[str, Session] = {}
         self._opening = 0
-        self._tasks: set[asyncio.Task[None]] = set()  # of these, and of those that are being opened
+        self._tasks: set[asyncio.Task[None]] = set()  # also of those that are being opened
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -46,10 +46,17 @@ class Sessions:
         """Begin a session.
 
         Raises:
-            ProtocolError: There are too many, or the model does not do what the client asks for.
-            TransientError: Its record cannot be begun.
+            ProtocolError: There are too many, or its window is too large.
+            TransientError: Its record cannot be opened.
         """
-        check_config(config, self.setup)
+        most = self.setup.settings.max_window_frames
+        if config.window is not None and 2 * config.window + config.sink > most:
+            raise ProtocolError(
+                f"With a window of {config.window:,} frames, a query sees up to twice as many and the sink; "
+                f"{most:,} are allowed.",
+                code="limit_reached",
+                is_fatal=True,
+            )
         if self._is_closed:
             raise ProtocolError("The service is stopping.", code="unavailable", is_fatal=True)
         most = self.setup.settings.max_sessions
@@ -64,7 +71,7 @@ class Sessions:
         task = asyncio.create_task(self._run(config, opened))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(opened)  # what has begun waits for its client
+        return await asyncio.shield(opened)  # the session waits for its client
 
     async def _run(self, config: SessionConfig, opened: asyncio.Future[Session]) -> None:
         session_id = str(uuid4())
@@ -72,7 +79,7 @@ class Sessions:
             record = await in_thread(self._open_record, session_id, config)
             token = secrets.token_urlsafe(24)
             session = Session(config, self.setup, session_id=session_id, token=token, record=record)
-        except Exception as error:  # noqa: BLE001 - for whoever opens it
+        except Exception as error:  # noqa: BLE001 - for the caller of `open`
             opened.set_exception(error)
             return
         finally:
@@ -82,16 +89,16 @@ class Sessions:
         if self._is_closed:
             session.end("server_stopping")
         await session.run(on_end=partial(self._forget, session_id))
-        await session.wait_alone()
+        await session.is_alone.wait()
 
     def _forget(self, session_id: str) -> None:
         del self._sessions[session_id]
 
     def resume(self, message: SessionResume) -> Session:
-        """Find the session that a client comes back to.
+        """Return the session that a client resumes.
 
         Raises:
-            ProtocolError: There is none, or the token is wrong; the client does not learn which of the two.
+            ProtocolError: There is none, or the token is wrong; the message does not tell which.
         """
         session = self._sessions.get(message.session_id)
         expected = session.token if session else ""
@@ -103,7 +110,7 @@ class Sessions:
         return session
 
     async def close(self) -> None:
-        """End all sessions; wait until they have ended and their clients know."""
+        """End all sessions; wait until their clients have been notified, for at most 20 seconds."""
         self._is_closed = True
         for session in self._sessions.values():
             session.end("server_stopping")

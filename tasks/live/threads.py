@@ -1,7 +1,7 @@
-"""Work of sessions that blocks: decoding, the model, the database; each piece in a thread beside the event loop.
+"""Blocking calls of sessions, such as decoding, the model and the database: each in a thread of its own.
 
-The threads are daemons, unlike those of `asyncio.to_thread`: a store that does not respond keeps no process from
-ending.
+The threads are daemons, unlike those of `asyncio.to_thread`, so that a store that does not respond does not keep the
+process from exiting.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Return what a call returns; if this is cancelled, the call goes on, and its result is lost."""
+    """Return the result of a call; if this is cancelled, the call continues, and its result is dropped."""
     loop = asyncio.get_running_loop()
     returned: Future[T] = loop.create_future()
 
     def run() -> None:
         try:
             result = work(*args, **options)
-        except BaseException as error:  # noqa: BLE001 - for whoever awaits it
+        except BaseException as error:  # noqa: BLE001 - for the caller
             _call(loop, _settle, returned, returned.set_exception, error)
         else:
             _call(loop, _settle, returned, returned.set_result, result)
@@ -37,7 +37,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) ->
 
 
 async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
-    """Yield items as they come; if this is closed, they are closed at the next one."""
+    """Yield the items of a generator, which is closed at its next item if this is closed."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
     is_closed = threading.Event()
@@ -50,7 +50,7 @@ async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T
                     if is_closed.is_set():
                         break
                     _call(loop, arrived.put_nowait, (item,))
-        except BaseException as error:  # noqa: BLE001 - for whoever iterates
+        except BaseException as error:  # noqa: BLE001 - for the caller
             end = error
         _call(loop, arrived.put_nowait, end)
 

@@ -1,9 +1,8 @@
-"""Which frames, and which audio, a prompt has: the first, which stay, and the last, which are evicted in halves.
+"""Which frames and audio a prompt has: the first ones, which stay, and the last ones, which are evicted in halves.
 
-A model that has read items 1 to n reads item n + 1 at the cost of that item; without item 1, it must read all of them
-again. So the window grows from W to 2 W, and from W on a second prefix, of the first items and of those after the
-window's first W, grows beside it, item by item. At 2 W it takes over: every arrival costs one item or two, and none
-costs a window.
+A model that has prefilled items 1 to n prefills item n + 1 at the cost of that item; without item 1, it must prefill
+all of them again. So the window grows from W to 2 W. From W on, a second prefix grows beside it, of the first items and
+of those after the window's first W, and replaces it at 2 W. Every arrival costs one item or two, never a whole window.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-_SHORTEST = AUDIO_HZ // 10  # samples; the encoder makes no token of less than 30 ms
+_MIN_SAMPLES = AUDIO_HZ // 10  # the encoder makes no token of less than 30 ms
 TOLERANCE_S = 0.5  # by which clocks may differ within a span
 
 
@@ -39,7 +38,7 @@ class WindowRule:
 
 
 class Window:
-    """The items of one session that its prompts have."""
+    """The items of the prompts of one session."""
 
     def __init__(self, rule: WindowRule) -> None:
         self.rule = rule
@@ -62,12 +61,12 @@ class Window:
 
     @property
     def next(self) -> tuple[Item, ...]:
-        """The items of the prefix that takes over at the next eviction; empty while the window is not full."""
+        """The items of the prefix that replaces the current one at the next eviction; empty while there are few."""
         return () if self._next is None else (*self._sink, *self._recent[self._next :])
 
     @property
     def needs_frame(self) -> bool:
-        """Whether audio alone has come for so long that the last frame would be evicted soon."""
+        """Whether so much audio follows the last frame that it is evicted soon."""
         size = self.rule.size
         return size is not None and bool(self._ends) and self._ends[-1] - self._frames_end > size / 2
 
@@ -106,12 +105,12 @@ class Window:
         return self._ends[-1] - self._starts[0]
 
     def _half(self, size: float) -> int:
-        """Return the first item after the window's first half; 0 if there is no other that the window can lack."""
+        """Return the index of the first item after the window's first half; 0 if nothing can be evicted."""
         return bisect_right(self._ends, self._starts[0] + size) or bisect_right(self._ends, self._ends[-1] - size)
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Return the positions of at most `most` of `count` frames, evenly spread: the last, and of several the first."""
+    """Return the indices of at most `most` of `count` frames, evenly spread, with the last one and then the first."""
     if count <= most:
         return list(range(count))
     if most == 1:
@@ -120,7 +119,7 @@ def spread(count: int, most: int) -> list[int]:
 
 
 class AudioSpans:
-    """Cuts audio into spans as it comes."""
+    """Cuts audio into spans as it arrives."""
 
     def __init__(self) -> None:
         self.end_s = 0.0  # of the audio so far, in seconds since the session began
@@ -133,13 +132,13 @@ class AudioSpans:
         if not self._samples:
             return None
         samples = np.concatenate(self._open)
-        return AudioSpan(samples=np.pad(samples, (0, max(0, _SHORTEST - len(samples)))), time_s=self._begin_s)
+        return AudioSpan(samples=np.pad(samples, (0, max(0, _MIN_SAMPLES - len(samples)))), time_s=self._begin_s)
 
     def add(self, samples: npt.NDArray[np.int16], time_s: float) -> tuple[AudioSpan, ...]:
-        """Add samples of shape (N,), which must not change; return the spans that are complete now.
+        """Add samples of shape (N,), which must not change; return the spans that are now complete.
 
-        Audio that begins within half a second of the end of what came before goes on from there; later audio begins a
-        span of its own.
+        Audio that begins within half a second of the end of the previous audio continues it; later audio begins a new
+        span.
         """
         complete = self.cut() if abs(time_s - self.end_s) > TOLERANCE_S else ()
         if not self._samples and (complete or time_s > self.end_s):
@@ -156,7 +155,7 @@ class AudioSpans:
         return complete
 
     def cut(self, until_s: float = float("inf")) -> tuple[AudioSpan, ...]:
-        """End the open span, if its two seconds are over at a time; return it."""
+        """End the open span if its two seconds are over at a time; return it."""
         span = self.open
         if span is None or self._begin_s + SPAN_S > until_s:
             return ()
@@ -165,27 +164,28 @@ class AudioSpans:
 
 
 class FramePairs:
-    """Pairs frames as they come; a frame of another size begins a new pair."""
+    """Pairs frames as they arrive; a frame of another size begins a new pair."""
 
     def __init__(self) -> None:
-        # The last frame if it has no partner yet, shown twice, as models pad a video with an odd number of frames.
+        # The last frame while it is unpaired, shown twice, as models pad a video.
         self.alone: FramePair | None = None
 
     def add(self, image: npt.NDArray[np.uint8], time_s: float) -> tuple[FramePair, ...]:
-        """Add a frame of shape (H, W, 3), which must not change; return the pairs that are now complete.
+        """Add a frame of shape (H, W, 3), which must not change; return the pair that is now complete, if any.
 
-        That is one for every second frame; a frame whose successor has another size stays a pair with itself.
+        A frame whose successor has another size is paired with itself.
         """
         alone = self.alone
         if alone is not None and alone.images.shape[1:] == image.shape:
+            pair = FramePair(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s))
             self.alone = None
-            return (FramePair(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s)),)
+            return (pair,)
         self.alone = FramePair(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
         return () if alone is None else (alone,)
 
 
 def pair_up(frames: Iterable[tuple[npt.NDArray[np.uint8], float]]) -> tuple[FramePair, ...]:
-    """Return frames, each with its time, as pairs; the last one may be alone."""
+    """Pair frames, each given with its time; the last one may be paired with itself."""
     pairs = FramePairs()
     items = [item for image, time_s in frames for item in pairs.add(image, time_s)]
     return (*items, *((pairs.alone,) if pairs.alone else ()))

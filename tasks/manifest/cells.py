@@ -1,4 +1,4 @@
-"""Values that a table holds as text: lists and times."""
+"""Lists and times that a table holds as text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.text import quoted
 
-# m:ss or h:mm:ss; only these minutes may exceed 59.
-_CLOCK = re.compile(r"\s*(?:(\d+):(?=\d+:))?(\d+):([0-5]?\d(?:[.,]\d+)?)\s*")
+# m:ss or h:mm:ss; only these minutes may exceed 59. A number of hundreds of digits is none that a float can hold.
+_CLOCK = re.compile(r"\s*(?:(\d{1,9}):(?=\d+:))?(\d{1,9}):([0-5]?\d(?:[.,]\d+)?)\s*")
 _MINUTES = 60
 
 
 def parse_seconds(text: str, name: str, *, decimal_comma: bool = False) -> float:
-    """Parse a time of a column: seconds, in which a comma may be allowed, `minutes:seconds` or `hours:minutes:seconds`.
+    """Parse seconds, `minutes:seconds` or `hours:minutes:seconds`; `name` is the column, for messages.
 
     Raises:
-        ValueError: The text is no time; the message is a clause.
+        ValueError: The text is not a time; the message is a clause.
     """
     clock = _CLOCK.fullmatch(text)
     if clock and (clock[1] is None or int(clock[2]) < _MINUTES):
@@ -29,10 +29,10 @@ def parse_seconds(text: str, name: str, *, decimal_comma: bool = False) -> float
 
 
 def parse_list(text: str, name: str) -> list[str]:
-    """Parse a list of texts: JSON, or separated by bars.
+    """Parse a JSON list of strings, or texts separated by bars.
 
     Raises:
-        ValueError: The text begins as JSON, and is no list of strings; the message is a clause.
+        ValueError: The text begins like JSON, but is not a list of strings; the message is a clause.
     """
     if not text.lstrip().startswith("["):
         return [part.strip() for part in text.split("|")]

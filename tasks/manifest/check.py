@@ -1,4 +1,4 @@
-"""Rules of a manifest, which Polars checks in one pass over its columns."""
+"""The rules of a manifest, as expressions over its columns."""
 
 from __future__ import annotations
 
@@ -45,22 +45,23 @@ if TYPE_CHECKING:
     from tasks.manifest.rejects import Rule
 
 NO_ROWS = "The manifest has no rows."
-_MOST_DIGITS = 38  # of a decimal that Polars can convert
+_MAX_DIGITS = 38  # of a decimal that Polars can convert
 
 
 def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[str]]:
-    """Cast a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
+    """Cast a frame to the manifest's columns and types; unknown columns are dropped, messages become JSON.
 
-    Without `questions`, only the jobs' videos are read.
+    Without `questions`, only the columns of videos keep their values.
 
     Returns:
-        The frame with every column of the schema, absent ones filled with null, and sentences on its columns' faults.
+        The frame with every column, null where it is absent; and a sentence for each faulty column.
     """
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in frame.columns))
     needed = [name for name in REQUIRED if name not in replaced]
     if not questions:
         frame, needed = frame.drop(QUESTION, strict=False), [name for name in needed if name not in QUESTION]
-    if _holds_structs(frame):
+    messages = frame.schema.get("messages")
+    if isinstance(messages, pl.List | pl.Array) and isinstance(messages.inner, pl.Struct):
         frame = frame.with_columns(messages_as_json(frame["messages"]))
     faults = [f"Column {name} is missing." for name in needed if name not in frame.columns]
     columns: list[pl.Expr] = []
@@ -75,23 +76,18 @@ def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.Dat
     return frame.select(columns), faults
 
 
-def _holds_structs(frame: pl.DataFrame) -> bool:
-    found = frame.schema.get("messages")
-    return isinstance(found, pl.List | pl.Array) and isinstance(found.inner, pl.Struct)
-
-
 def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
     if found == wanted or found == pl.Null():
         return True
     if wanted == pl.Float64():
-        return found.is_numeric() and (getattr(found, "precision", None) or 0) <= _MOST_DIGITS
+        return found.is_numeric() and (getattr(found, "precision", None) or 0) <= _MAX_DIGITS
     if isinstance(wanted, pl.List):
         return isinstance(found, pl.List | pl.Array) and _casts(found.inner, wanted.inner)  # type: ignore[arg-type]
     return isinstance(found, pl.Categorical | pl.Enum) or (found.is_integer() and wanted == pl.String())
 
 
 def check_manifest(frame: pl.DataFrame, place: Callable[[int], str] = "row {}".format) -> list[str]:
-    """Check a manifest's columns and rows; return a sentence for each fault. `place` names a row by its number."""
+    """Check a manifest's columns and rows; return a sentence for each fault. `place` names a row, given its number."""
     columns, faults = cast_columns(frame)
     if faults:
         return faults
@@ -102,10 +98,10 @@ def check_manifest(frame: pl.DataFrame, place: Callable[[int], str] = "row {}".f
 
 
 def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Check each row by itself, given rows as of `cast_columns` with their numbers in the manifest as `ROW`.
+    """Check each row by itself; `frame` has the columns of `cast_columns` and `ROW`, the rows' numbers.
 
     Returns:
-        The rows with the columns of jobs and `ROW`, and what is wrong with them, as `VIOLATIONS`.
+        The rows with the columns of jobs and `ROW`, and the violations, as `VIOLATIONS`.
     """
     resolved, found = resolve_media(frame)
     rules = [*(_rules if questions else _of_videos)()]
@@ -117,10 +113,7 @@ def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataF
 
 
 def check_row(row: Mapping[str, object], *, questions: bool = True) -> list[str]:
-    """Check one row that shows one video by its `video_uri`; return the rules that it breaks.
-
-    As `check_rows`, but in one step, as single requests wait for it. Absent columns are null.
-    """
+    """Check a row that has a `video_uri`, in one step, since single requests wait for it; return the broken rules."""
     frame = pl.DataFrame({name: [row.get(name)] for name in _ONE_VIDEO}, schema=_ONE_VIDEO)
     broken = frame.select(_as_columns(questions=questions)).row(0, named=True)
     faults = [rule for rule, is_broken in broken.items() if is_broken]
@@ -137,13 +130,13 @@ def _as_columns(*, questions: bool) -> list[pl.Expr]:
 
 
 def without_questions(frame: pl.DataFrame) -> pl.DataFrame:
-    """Empty all columns of resolved rows but those of their videos, so that equal videos have equal digests."""
+    """Clear the columns of questions, so that jobs on the same video have the same digest."""
     empty = [pl.lit(value, dtype=COLUMNS[name]).alias(name) for name, value in QUESTION.items()]
     return frame.with_columns(*empty, pl.lit(None, dtype=pl.String).alias("messages"))
 
 
 def find_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Find ids shared by several rows; `frame` needs only `ROW` and `job_id`."""
+    """Find rows that share an id; `frame` needs only `ROW` and `job_id`."""
     is_repeated = pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null()
     return find_violations(frame, [("job_id is not unique.", "job_id", is_repeated)])
 
@@ -183,7 +176,7 @@ def _schema_rules(schemas: pl.Series) -> Iterator[Rule]:
 
 
 def _schema_fault(schema: str) -> str:
-    """Return why a text is no JSON schema, or one that no compiler should see, as a clause; empty if it may be."""
+    """Return a clause on why a text is not a JSON schema, or too deep for a compiler; empty if it is fine."""
     deep = f"is nested deeper than {MAX_SCHEMA_DEPTH} levels; flatten it"
     try:
         found = json.loads(schema)
@@ -197,12 +190,9 @@ def _schema_fault(schema: str) -> str:
         return "is not a JSON object; write a JSON schema as text"
     level: list[object] = [found]
     for _ in range(MAX_SCHEMA_DEPTH):
-        level = [value for each in level for value in _values_in(each)]
+        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [value for values in nested for value in values]
     return deep if any(isinstance(each, dict | list) for each in level) else ""
-
-
-def _values_in(value: object) -> Iterable[object]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _rules() -> Iterator[Rule]:
@@ -227,7 +217,7 @@ _TEXTS = tuple(name for name, kind in COLUMNS.items() if kind == pl.String and n
 
 
 def _text_rules(names: Iterable[str] = _TEXTS) -> Iterator[Rule]:
-    """Yield rules for what would hold a tokenizer up, or what Postgres would reject once the model has answered."""
+    """Yield rules against texts that would stall a tokenizer, or that Postgres would reject after the answer."""
     yield (
         f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.",
         "job_id",
@@ -316,22 +306,16 @@ def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
 
 
 def require_choices(manifest: str, *, has_choices: bool) -> None:
-    """Refuse a manifest whose jobs are all answered in words, for what compares answers with known ones.
-
-    Raises:
-        ManifestError: It is one.
-    """
+    """Raise ManifestError if all jobs are answered in words, which cannot be compared with known answers."""
     if not has_choices:
         raise ManifestError(f"No job of {manifest} has choices; answers in words are not compared with known ones.")
 
 
 def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: str) -> None:
-    """Make sure that jobs show one video, that ids of chunks are unique, and that jobs have the choice of a rule.
-
-    Any jobs will do if the spec cuts none. `parts` are those of a `JobTable`.
+    """Check that jobs can be cut into chunks, if the spec cuts them; `parts` are those of a `JobTable`.
 
     Raises:
-        ManifestError: Some rows are not suited; the message lists them.
+        ManifestError: A job shows several media, has no choices or not that of the rule, or has the id of a chunk.
     """
     if spec.chunk_s is None or spec.chunk_rule is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,15 @@ _TEXT = pl.struct(
 
 
 def job_digests(frame: pl.DataFrame) -> pl.Series:
-    """Compute each row's `Job.digest` as a column `job_digest`; null where the row's messages are not JSON."""
+    """Compute `Job.digest` of each row as the column `job_digest`; null where the messages are not JSON."""
     unsigned = frame.with_columns(_without_signatures(frame["video_uri"]))
     texts = unsigned.select(_TEXT.cast(pl.Binary)).to_series().to_list()
     digests: list[str | None] = [sha256(text).hexdigest()[:DIGEST_LENGTH] for text in texts]
     is_rare = frame.select(pl.any_horizontal(pl.col(name).is_not_null() for name in _RARE)).to_series()
     for place, job in zip(is_rare.arg_true(), rows_to_jobs(frame.filter(is_rare)), strict=True):
-        digests[place] = _digest(job)
+        digests[place] = None
+        with suppress(ValueError):
+            digests[place] = job.digest
     return pl.Series("job_digest", digests, dtype=pl.String)
 
 
@@ -49,27 +52,18 @@ def _without_signatures(uris: pl.Series) -> pl.Series:
 
 
 def rows_to_jobs(frame: pl.DataFrame) -> list[Job]:
-    """Convert rows to jobs."""
     return [job_of(row) for row in frame.select(*JOB_COLUMNS).iter_rows(named=True)]
 
 
 def job_of(row: Mapping[str, Any]) -> Job:
-    """Convert a row, by column, to a job."""
     media = row.get("media")
-    shown = media and tuple(Medium(medium["kind"], medium["uri"]) for medium in media)
+    shown = media and tuple(Medium(**medium) for medium in media)
     return Job(**{**row, "choices": tuple(row["choices"] or ()), "media": shown})
 
 
-def _digest(job: Job) -> str | None:
-    try:
-        return job.digest
-    except ValueError:
-        return None
-
-
 def jobs_to_rows(jobs: Sequence[Job]) -> pl.DataFrame:
-    """Convert jobs to rows, with `row` and `job_digest`."""
-    columns = {name: [getattr(job, name) for job in jobs] for name in JOB_COLUMNS if name != "media"}
+    """Convert jobs to rows with the columns of jobs, `row` and `job_digest`."""
+    columns = {name: [getattr(job, name) for job in jobs] for name in JOB_COLUMNS}
     columns["media"] = [job.media and [medium._asdict() for medium in job.media] for job in jobs]
-    digests = {"job_digest": [job.digest for job in jobs]}
-    return pl.DataFrame(columns | digests, schema=JOB_COLUMNS | {"job_digest": pl.String}).with_row_index(ROW)
+    columns["job_digest"] = [job.digest for job in jobs]
+    return pl.DataFrame(columns, schema=JOB_COLUMNS | {"job_digest": pl.String}).with_row_index(ROW)

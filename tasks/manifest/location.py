@@ -1,4 +1,4 @@
-"""Which files a manifest's URI means, dates in it, and the dataset that it names unless another one is named."""
+"""A manifest's URI: its date placeholders, the files that it matches, and the default name of its dataset."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 _PLACEHOLDER = re.compile(r"\{scheduled_(date|time)(?::([^{}]+))?\}")
+_GLOB_CHARACTERS = "*?["
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 
 
 def fill_date_placeholders(text: str, scheduled: datetime) -> str:
-    """Replace date placeholders by the time for which a run was scheduled.
+    """Replace date placeholders by the time for which a run was scheduled, which is in the schedule's time zone.
 
-    Args:
-        text: May contain `{scheduled_date}` (2026-11-01), `{scheduled_time}` (2026-11-01T02:00:00+01:00), and
-            either with a `strftime` format: `{scheduled_date:%Y/%m}`.
-        scheduled: Scheduled time, in the schedule's time zone.
+    They are `{scheduled_date}` (2026-11-01) and `{scheduled_time}` (2026-11-01T02:00:00+01:00), each also with a
+    `strftime` format, such as `{scheduled_date:%Y/%m}`.
     """
     values = {"date": scheduled.date(), "time": scheduled}
-    return _PLACEHOLDER.sub(lambda found: _formatted(values[found[1]], found[2]), text)
+
+    def fill(found: re.Match[str]) -> str:
+        value = values[found[1]]
+        return format(value, found[2]) if found[2] else value.isoformat()
+
+    return _PLACEHOLDER.sub(fill, text)
 
 
 def has_date_placeholders(text: str) -> bool:
-    """Check whether a text contains date placeholders."""
     return _PLACEHOLDER.search(text) is not None
 
 
 def split_date_placeholders(text: str) -> tuple[str, list[str]]:
-    """Return a text without its date placeholders, and these."""
+    """Return a text without its date placeholders, and the placeholders."""
     return _PLACEHOLDER.sub("", text), [found[0] for found in _PLACEHOLDER.finditer(text)]
 
 
 def check_date_placeholders(text: str) -> str:
-    """Reject unknown placeholders: a URI that never matches anything would go unnoticed.
+    """Return a text that has no braces but those of date placeholders: a misspelt one would never match a file.
 
     Raises:
-        ConfigurationError: There are other braces than those of date placeholders.
+        ConfigurationError: It has other braces.
     """
     found = _BRACES.search(_PLACEHOLDER.sub("", text))
     if found:
@@ -60,17 +63,8 @@ def check_date_placeholders(text: str) -> str:
     return text
 
 
-def _formatted(value: object, form: str | None) -> str:
-    return format(value, form) if form else value.isoformat()  # type: ignore[attr-defined]
-
-
-_GLOB_CHARACTERS = "*?["
-
-
 def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
-    """List the URIs of a manifest's files, sorted.
-
-    A glob may be local or `s3://`; a file whose name is literally the glob takes precedence.
+    """List the URIs of a manifest's files, sorted. A file whose name is literally the glob takes precedence.
 
     Raises:
         ManifestMissingError: No file matches the glob.
@@ -86,7 +80,7 @@ def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
 
 
 def matching_files(uri: str, objects: ObjectStore) -> list[str]:
-    """List the URIs of the files that a glob matches, sorted.
+    """List the URIs of the files that a glob, local or `s3://`, matches, sorted.
 
     Raises:
         ManifestMissingError: No file matches.
@@ -99,7 +93,7 @@ def matching_files(uri: str, objects: ObjectStore) -> list[str]:
 
 
 def stat_manifest_files(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
-    """Stat a manifest's file, or the files that its glob matches; empty if there are none."""
+    """Stat the files of a manifest; empty if there are none."""
     if is_glob(uri) and objects.local_path(uri) is None:
         return _matching_objects(uri, objects)
     try:
@@ -109,7 +103,7 @@ def stat_manifest_files(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
 
 
 def manifest_fingerprint(uri: str, objects: ObjectStore) -> str:
-    """Identify a version of a manifest: a digest of its files' names and fingerprints."""
+    """Return a digest of the names and fingerprints of a manifest's files, which identifies its version."""
     return json_digest([[info.uri, info.fingerprint] for info in stat_manifest_files(uri, objects)])
 
 
@@ -120,17 +114,16 @@ def _matching_files(pattern: Path) -> list[str]:
 
 
 def is_one_file(uri: str) -> bool:
-    """Check whether a manifest is the same file every night: without placeholders or glob characters."""
+    """Whether a scheduled manifest is the same file every time: it has no placeholders and no glob characters."""
     return not is_glob(uri) and not has_date_placeholders(uri)
 
 
 def is_glob(uri: str) -> bool:
-    """Check whether a URI has glob characters."""
     return any(character in uri for character in _GLOB_CHARACTERS)
 
 
 def folder_of_glob(uri: str) -> str:
-    """Return the folder, or prefix, that contains all that a glob can match."""
+    """Return the folder or prefix above the first glob character."""
     first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
     return uri[:first].rpartition("/")[0]
 
@@ -143,37 +136,30 @@ def _matching_objects(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
     return [info for info in found if info.uri == uri] or found
 
 
-_DEFAULT = "manifest"
-
-
 def dataset_name(uri: str) -> str:
-    """Derive a dataset's default name from its manifest.
+    """Derive the default name of a dataset from the URI of its manifest.
 
-    It is the name of the file or, if that is a glob or a number, of the folders above, up to the first with a name of
-    its own: `s3://b/jobs/animals.parquet` is animals, `s3://b/jobs/dt=2026-11-01/*.parquet` is jobs-2026-11-01.
+    It is the name of the file; if that is a glob or a number, joined to the folders above, up to the first with a
+    name: `s3://b/jobs/animals.parquet` gives animals, `s3://b/jobs/dt=2026-11-01/*.parquet` gives jobs-2026-11-01.
     """
     *folders, file = uri.rstrip("/").partition("://")[2].split("/") if "://" in uri else uri.rstrip("/").split("/")
     parts: list[str] = []
     for segment in (file.rsplit(".", 1)[0], *reversed(folders)):
         _, equals, value = segment.rpartition("=")
-        part = _without_globs(value)
+        part = re.sub(r"[*?[\]]", "", value).strip("-_. ")
         parts += [part] if part else []
         # A partition such as dt=2026-11-01 and a date do not name anything by themselves.
         if not equals and any(character.isalpha() for character in part):
             break
-    return "-".join(reversed(parts)) or _DEFAULT
+    return "-".join(reversed(parts)) or "manifest"
 
 
 def nightly_dataset(manifest: str) -> str | None:
-    """Derive the datasets of a manifest with date placeholders, one for each date; None if it has none.
+    """Derive the dataset of a manifest with date placeholders, one for each date; None if it has no placeholder.
 
-    `s3://b/jobs/dt={scheduled_date}/*.parquet` gives `jobs-{scheduled_date}`: job ids may repeat every night.
+    `s3://b/jobs/dt={scheduled_date}/*.parquet` gives `jobs-{scheduled_date}`: job ids may repeat from date to date.
     """
     rest, placeholders = split_date_placeholders(manifest)
     if not placeholders:
         return None
     return "-".join([dataset_name(rest), *(each.replace("/", "-") for each in dict.fromkeys(placeholders))])
-
-
-def _without_globs(segment: str) -> str:
-    return "".join(character for character in segment if character not in "*?[]").strip("-_. ")

@@ -1,4 +1,4 @@
-"""What rows show: videos and images, from `video_uri`, `video_uris`, or OpenAI chat messages."""
+"""The videos and images that rows show, from `video_uri`, `video_uris`, or OpenAI chat messages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.manifest.rejects import VIOLATIONS, find_violations
 from tasks.manifest.schema import MEDIA, ROW
 
-# Videos of each row with media; null for a row with one video.
+# Null for a row with one video.
 _COUNT_VIDEOS = pl.col("media").list.eval(pl.element().struct.field("kind") == "video").list.sum()
 
 
-# All that a row shows, as one text; for a row with one video, its URI.
+# The URIs of everything that a row shows, as one text.
 ALL_URIS = pl.coalesce(pl.col("media").list.eval(pl.element().struct.field("uri")).list.join("\n"), "video_uri")
 
 
 def most_media(rows: pl.DataFrame) -> MediaCounts:
-    """Return the most videos and images that one of some jobs shows."""
+    """Return the largest numbers of videos and of images that a job shows."""
     if rows["media"].null_count() == len(rows):
         return ONE_VIDEO
     most = rows.select(videos=_COUNT_VIDEOS, images=pl.col("media").list.len() - _COUNT_VIDEOS).max()
@@ -30,7 +30,7 @@ def most_media(rows: pl.DataFrame) -> MediaCounts:
 
 
 def media_of(part: pl.DataFrame) -> pl.DataFrame:
-    """Return each row and what it shows: `row`, `kind` and `uri`, in the order of the rows, and shown in a row."""
+    """Return `row`, `kind` and `uri` of every video and image, in the order of rows and of the media in each."""
     single = part.filter(pl.col("media").is_null())
     shown = part.select(ROW, "media").drop_nulls("media").explode("media").unnest("media")
     alone = single.select(ROW, kind=pl.lit("video"), uri="video_uri")
@@ -38,7 +38,6 @@ def media_of(part: pl.DataFrame) -> pl.DataFrame:
 
 
 def videos_of(part: pl.DataFrame) -> pl.DataFrame:
-    """Return each row and the videos that it shows: as of `media_of`, without images."""
     return media_of(part).filter(pl.col("kind") == "video")
 
 
@@ -60,17 +59,17 @@ def messages_as_json(column: pl.Series) -> pl.Series:
 
 
 def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fill the columns of jobs in rows that have `messages`, as JSON, or `video_uris`.
+    """Fill the columns of jobs from `messages`, as JSON, or `video_uris`; rows with a violation are unchanged.
 
     Returns:
-        The frame, and what is wrong with it, as `VIOLATIONS`. What a row with more than one video shows is in the
-        column `media`, and the first video in `video_uri`. Rows with a fault are unchanged.
+        The frame, with the column `media` where a row shows more than one video, whose first is in `video_uri`; and
+        the violations, as `VIOLATIONS`.
     """
     resolved, found = _fill_from_messages(frame.with_columns(media=pl.lit(None, dtype=MEDIA)))
     if frame["video_uris"].null_count() == len(frame):
         return resolved, found
     uris = pl.col("video_uris")
-    # Beside messages, they are a fault of the messages.
+    # With messages, `_question` reports them.
     are_both = uris.is_not_null() & pl.col("video_uri").is_not_null() & pl.col("messages").is_null()
     both = find_violations(frame, [("video_uri and video_uris are both given; leave one out.", "job_id", are_both)])
     videos = uris.list.eval(pl.struct(kind=pl.lit("video"), uri=pl.element()))

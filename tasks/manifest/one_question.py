@@ -1,4 +1,4 @@
-"""One question about all videos of a folder, a glob or a file: the manifest that it stands for."""
+"""One question about all videos of a folder or glob, or about one video, and the manifest made of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ASK = '--prompt "Is there a person?" --choices "yes|no"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionOnVideos:
-    """A question that is asked about each video of a source.
+    """A question about each video of a source.
 
     Attributes:
         source: A folder or prefix, a glob, or one video; absolute.
@@ -46,10 +46,10 @@ class QuestionOnVideos:
 
     @classmethod
     def of(cls, source: str, prompt: str | None, choices: str | None) -> QuestionOnVideos | None:
-        """Parse the arguments of a command; return None if they name a manifest, whose rows have their questions.
+        """Parse the arguments of a command; return None if they name a manifest.
 
         Raises:
-            ConfigurationError: Videos without a question, a manifest with one, or a question that no model can answer.
+            ConfigurationError: There are videos without a question, or a manifest with one; or the question is invalid.
         """
         if prompt is None and choices is None:
             _require_manifest(source)
@@ -79,25 +79,23 @@ class QuestionOnVideos:
 
     @property
     def name(self) -> str:
-        """A name for the manifest and its dataset: of the folder or video, and a digest of the question."""
+        """Name of the manifest and its dataset: that of the folder or video, and a digest of source and question."""
         is_web = scheme_of(self.source) in WEB_SCHEMES  # whose queries are no globs
         folder = folder_of_glob(self.source) if is_glob(self.source) and not is_web else self.source
         last = redact_uri(folder).partition("?")[0].rpartition("/")[2]
-        words = re.sub(r"[^\w-]+", "-", last.rpartition(".")[0] if suffix_of(last) in VIDEO_SUFFIXES else last).strip(
-            "-"
-        )
+        stem = last.rpartition(".")[0] if suffix_of(last) in VIDEO_SUFFIXES else last
+        words = re.sub(r"[^\w-]+", "-", stem).strip("-")
         digest = json_digest([self.source, self.prompt, [*self.choices]])[:_DIGEST_CHARACTERS]
         return f"{words[:_NAME_CHARACTERS] or 'videos'}-{digest}"
 
     def find_videos(self, videos: ObjectStore) -> VideoJobs:
-        """List the videos, each as a job whose id is its path below the folder.
+        """List the videos as jobs, whose ids are their paths below the folder.
 
         Raises:
             ManifestError: There is no video.
             ConfigurationError: The store refuses access, or the scheme is unknown.
         """
-        source = VideoFiles(uri=self.source, objects=videos, prompt=self.prompt, choices=self.choices)
-        found = read_folder(source)
+        found = read_folder(VideoFiles(uri=self.source, objects=videos, prompt=self.prompt, choices=self.choices))
         jobs, rejects = found.divided()
         return VideoJobs(name=self.name, jobs=jobs, notes=(*found.notes, *_rejected(rejects)), left_out=len(rejects))
 
@@ -107,10 +105,10 @@ class VideoJobs:
     """The jobs of one question about several videos.
 
     Attributes:
-        name: Name of their manifest, the same whenever the same question is asked about the same source.
+        name: Name of their manifest, the same for the same question and source.
         jobs: The rows of the manifest.
         notes: Sentences on the files that are left out.
-        left_out: How many of them are videos whose names cannot be used.
+        left_out: Number of videos left out because of their names.
     """
 
     name: str
@@ -119,7 +117,7 @@ class VideoJobs:
     left_out: int
 
     def write(self, objects: ObjectStore, store_uri: str) -> str:
-        """Write the manifest to the store, over the one of an earlier time; return its URI."""
+        """Write the manifest to the store, in place of an earlier one of this name; return its URI."""
         uri = f"{store_uri.rstrip('/')}/questions/{self.name}.parquet"
         parquet = BytesIO()
         self.jobs.write_parquet(parquet)
@@ -128,7 +126,6 @@ class VideoJobs:
 
 
 def _require_manifest(source: str) -> None:
-    """Refuse videos that nobody asks about, before they are read as a manifest."""
     if not source:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob, or --prompt and a folder of videos.")
     path = None if scheme_of(source) else Path(source).expanduser()
@@ -145,6 +142,5 @@ def _require_manifest(source: str) -> None:
 
 def _rejected(rejects: pl.DataFrame) -> Iterator[str]:
     for (reason,), rows in rejects.group_by(["reason"], maintain_order=True):
-        places = rows["place"]
-        first = ", ".join(places.head(_SHOWN))
-        yield f"Left out {pluralize(len(places), 'video')} (first: {first}): {reason}"
+        first = ", ".join(rows["place"].head(_SHOWN))
+        yield f"Left out {pluralize(len(rows), 'video')} (first: {first}): {reason}"

@@ -30,7 +30,7 @@ from tasks.manifest.row_batches import (
 from tasks.manifest.schema import COLUMNS, MAX_CHARACTERS, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
 
 _BATCH_ROWS = 65_536
-_SPELLING = 0.85  # of difflib, at which a name is meant as another
+_SIMILARITY = 0.85  # of difflib, from which a name is taken for a misspelling
 _IDS_AT_ONCE = 16 * _BATCH_ROWS
-# The first and last bytes of a file, and those of one whose footer is encrypted.
-_MARK, _ENCRYPTED = b"PAR1", b"PARE"
+# The magic number at both ends of a file, and that of one with an encrypted footer.
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 # Hive's name for null in the name of a folder.
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -53,7 +53,7 @@ class ManifestFiles:
 
     Attributes:
         uri: URI given by the user.
-        size_bytes: Size of their manifest columns, uncompressed, as the files state it.
+        size_bytes: Uncompressed size of the manifest's columns, as the files state it.
         empty: An empty frame with every manifest column that a file has, of a type common to all files.
         paths: Local files by URI, in the manifest's order.
     """
@@ -65,7 +65,7 @@ class ManifestFiles:
     paths: dict[str, Path]
 
     def batches(self, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
-        """Read the rows in order, or only those that are wanted; all batches have the same columns, and bounded sizes.
+        """Yield the rows, or those that `only` selects, in order, in batches of bounded size with the same columns.
 
         Raises:
             ManifestError: A file is damaged, or was replaced by one with other rows.
@@ -88,7 +88,7 @@ class ManifestFiles:
             raise _replaced(self.uri)
 
     def ids(self) -> Iterator[pl.DataFrame]:
-        """Read only the rows' ids, in larger batches; null where a file has no ids."""
+        """Yield the column `job_id`, in larger batches; null where a file has none."""
         for uri, path in self.paths.items():
             with _opened(uri, path) as table, _reading(uri, path):
                 for batch in prefetch(table.batches(["job_id"], most_rows=_IDS_AT_ONCE)):
@@ -107,8 +107,8 @@ def open_manifest(uri: str, objects: ObjectStore, *, questions: bool = True) -> 
 
     Raises:
         ManifestError: No file exists, or one is not Parquet; a file has no manifest column, a duplicate one, or one
-            that cannot be read; the files' types are incompatible; or, with `questions`, a column that decides how
-            they are answered is misspelt, or only in some files.
+            that cannot be read; the files' types are incompatible; or, with `questions`, `choices` or `schema` is
+            misspelt, or only some files have `choices`.
     """
     with temporary_folder("manifest") as folder:
         paths: dict[str, Path] = {}
@@ -134,8 +134,8 @@ def open_manifest(uri: str, objects: ObjectStore, *, questions: bool = True) -> 
 
 def _refuse_misspelt(uri: str, table: ParquetTable) -> None:
     others = {name.casefold(): name for name in table.names if name not in COLUMNS}
-    for name in ("choices", "schema"):  # without which other answers are given
-        if name not in table.names and (meant := get_close_matches(name, others, 1, _SPELLING)):
+    for name in ("choices", "schema"):  # a job without them gets another kind of answer
+        if name not in table.names and (meant := get_close_matches(name, others, 1, _SIMILARITY)):
             raise ManifestError(
                 f"{uri} has no column {name}, but {others[meant[0]]}: rename it to {name}, or, if it is something "
                 "else, to another name."
@@ -143,7 +143,7 @@ def _refuse_misspelt(uri: str, table: ParquetTable) -> None:
 
 
 def _require_choices_in_all(uri: str, columns: dict[str, pl.DataFrame]) -> None:
-    """Refuse files of which only some have choices: the jobs of the others would be answered in words unasked."""
+    """Refuse files of which only some have choices: the jobs of the others would be answered in words."""
     without = [part for part, frame in columns.items() if "choices" not in frame.columns]
     if 0 < len(without) < len(columns):
         raise ManifestError(
@@ -185,16 +185,16 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno:
         return f"cannot be read: {read_error(error)}"
     with path.open("rb") as file:
-        first, size = file.read(len(_MARK)), file.seek(0, SEEK_END)
-        file.seek(max(0, size - len(_MARK)))
+        first, size = file.read(len(_MAGIC)), file.seek(0, SEEK_END)
+        file.seek(max(0, size - len(_MAGIC)))
         last = file.read()
     if not size:
         return "is empty, without even a header; write it again"
     if _ENCRYPTED in {first, last} or "decrypt" in str(error):
         return "is encrypted; write it without Parquet's encryption"
-    if first != _MARK:
+    if first != _MAGIC:
         return "is not a Parquet file; `reelabel manifest import` converts CSV to Parquet"
-    if last != _MARK:
+    if last != _MAGIC:
         return "is cut short: its end is missing; copy or write it again"
     return f"is damaged ({shorten(on_one_line(str(error)).strip())}); copy or write it again"
 
@@ -220,34 +220,33 @@ def _columns(table: ParquetTable) -> list[str]:
 
 
 def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
-    """Convert rows; values in the folders' names, as in `task=color`, are columns."""
+    """Convert rows to a frame, with the columns in the names of the file's folders, as Hive and Spark write them."""
+    pairs = (folder.partition("=") for folder in absolute_uri(uri).split("/")[:-1])
+    partitions = {name: None if value == _NO_PARTITION else unquote(value) for name, _, value in pairs}
     columns = {
-        name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in _partitions(uri).items()
+        name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
+        for name, value in partitions.items()
+        if name in COLUMNS
     }
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
             text, most = _as_text(name, column), MAX_CHARACTERS.get(name, MAX_TEXT)
-            columns[name] = text if name == "choices" else shorten_texts(text, most)  # a text of choices has several
+            columns[name] = text if name == "choices" else shorten_texts(text, most)  # a text may list many choices
         except pa.ArrowInvalid:
             raise ManifestError(
                 f"{uri} has a text that is not UTF-8 in its column {name}; write the file again with texts in UTF-8."
             ) from None
     if "choices" in columns and _is_text(columns["choices"].type):
-        columns["choices"] = pa.array(_lists(columns["choices"].to_pylist()), pa.list_(pa.string()))
+        lists = (None if text is None else _choices(text) for text in columns["choices"].to_pylist())
+        columns["choices"] = pa.array(lists, pa.list_(pa.string()))
     frame = pl.from_arrow(pa.table(columns))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
-def _partitions(uri: str) -> dict[str, str | None]:
-    """Return the manifest's columns that are in the names of a file's folders, as Hive and Spark write them."""
-    pairs = (folder.partition("=") for folder in absolute_uri(uri).split("/")[:-1])
-    return {name: None if value == _NO_PARTITION else unquote(value) for name, _, value in pairs if name in COLUMNS}
-
-
 def _as_text(name: str, column: Any) -> Any:  # noqa: ANN401 - of a batch, or of a table
-    """Convert a column of extension types or bytes; an id that is no text, such as a hash, becomes hexadecimal."""
+    """Convert extension types and bytes to texts; an id that is not a text, such as a hash, becomes hexadecimal."""
     kind = column.type
     if isinstance(kind, pa.UuidType):
         return pa.array([value and str(value) for value in column.to_pylist()], pa.string())
@@ -271,15 +270,11 @@ def _id(value: bytes | None) -> str | None:
     return text if text.isprintable() else value.hex()
 
 
-def _lists(texts: Iterable[str | None]) -> list[list[str] | None]:
-    return [None if text is None else _choices(text) for text in texts]
-
-
 def _choices(text: str) -> list[str]:
     try:
         return parse_list(text, "choices")
     except ValueError:
-        return [text]  # shown as the only choice, of which there must be two
+        return [text]  # too few choices, so that the rules report it
 
 
 def _is_binary(kind: pa.DataType) -> bool:

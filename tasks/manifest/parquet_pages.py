@@ -1,4 +1,4 @@
-"""Sizes of a Parquet file's pages, by their headers, of which pyarrow has no reader."""
+"""Sizes of the pages of a Parquet file, from their headers, which pyarrow does not expose."""
 
 from __future__ import annotations
 
@@ -12,35 +12,32 @@ if TYPE_CHECKING:
 
     from pyarrow import parquet
 
-# Of Thrift's compact protocol.
+# Types of Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _VARINTS, _MOST_BITS = (_I16, _I32, _I64), 64
 _SIZES = {_BYTE: 1, _DOUBLE: 8}
 _LONG_LIST = 15
-# Fields of a page's header; and of those of its kinds, all of which begin with the number of values.
+# Fields of a page's header, and of the headers by kind in it, all of which begin with the number of values.
 _KIND, _PLAIN_BYTES, _STORED_BYTES, _DATA, _DICTIONARY, _DATA_V2, _VALUES = 1, 2, 3, 5, 7, 8, 1
 _DATA_KINDS = (0, 3)
 
 
 class ByteFile(Protocol):
-    """A seekable file of bytes."""
+    """A seekable binary file."""
 
-    def read(self, size: int = ..., /) -> bytes:
-        """Read."""
+    def read(self, size: int = ..., /) -> bytes: ...
 
-    def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Move."""
+    def seek(self, offset: int, whence: int = ..., /) -> int: ...
 
-    def tell(self) -> int:
-        """Return the position."""
+    def tell(self) -> int: ...
 
 
 class Page(NamedTuple):
     """A page of a column.
 
     Attributes:
-        is_data: It has values, or their numbers in a dictionary; else, it is the dictionary.
-        size_bytes: Its size uncompressed, which is allocated to read it.
+        is_data: Whether it holds values, or indices of a dictionary; otherwise it is the dictionary.
+        size_bytes: Uncompressed size, which is allocated to read it.
     """
 
     is_data: bool
@@ -75,7 +72,7 @@ def read_pages(file: ByteFile, chunk: parquet.ColumnChunkMetaData) -> Iterator[P
 
 
 def _fields(file: ByteFile) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a structure by their numbers: integers and structures; others are skipped."""
+    """Yield the fields of a struct by number: integers and structs; values of other types are skipped."""
     number = 0
     while head := file.read(1)[0]:
         step, kind = head >> 4, head & 0xF
@@ -98,7 +95,7 @@ def _value(file: ByteFile, kind: int, *, in_list: bool = False) -> Any:  # noqa:
     elif kind in _SIZES or (kind in {_TRUE, _FALSE} and in_list):
         size = _SIZES.get(kind, 1)
         file.read(size)[size - 1]
-    elif kind not in {_TRUE, _FALSE}:  # which are values themselves, but in lists
+    elif kind not in {_TRUE, _FALSE}:  # outside lists, these types are the values
         raise ValueError(f"unknown kind {kind}")
     return None
 

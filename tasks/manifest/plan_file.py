@@ -1,7 +1,7 @@
-"""A plan's jobs in the store: files of up to `SHARDS_PER_FILE` shards.
+"""A plan's jobs on the store, in files of up to `SHARDS_PER_FILE` shards.
 
-Each shard is an Arrow IPC stream behind a seal, which names the plan and the shard. The file ends with the position at
-which each shard ends, so a worker fetches its shard with one range read, whatever the size of the manifest.
+Each shard is an Arrow IPC stream behind a seal that names the plan and the shard. A file ends with the offsets at which
+its shards end, so that a worker reads a shard with one range request, whatever the size of the manifest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SHARDS_PER_FILE = 256
 _COLUMNS = JOB_COLUMNS | {"chunk_s": pl.Float64(), "asks_again": pl.Boolean()}
 _COLUMNS |= {"group": pl.String(), "fingerprint": pl.String()}
-# Of large types: videos inlined as data: URIs may exceed 2 GiB together.
+# With 64-bit offsets: data: URIs may exceed 2 GiB together.
 PLAN_SCHEMA = pl.DataFrame(schema=_COLUMNS).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -46,17 +46,16 @@ _CACHED_ENDS = 64
 
 
 class PlanWriter:
-    """Writes shards in order; buffers one file of them in memory.
+    """Writes shards in order to a folder of the store; buffers one file in memory.
 
     The files take effect once the plan has its row: see `tasks.plans.plan.open_plan`.
 
     Attributes:
         jobs: Number of jobs per shard, in order.
-        media: The most videos and images that one job shows.
+        media: The largest numbers of videos and of images that a job shows.
     """
 
     def __init__(self, objects: ObjectStore, plan_uri: str, *, seal: Seal) -> None:
-        """Start a plan in a folder of the store."""
         self.jobs: list[int] = []
         self.media = ONE_VIDEO
         self._objects = objects
@@ -65,7 +64,6 @@ class PlanWriter:
         self._shards: list[bytes] = []
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -77,9 +75,7 @@ class PlanWriter:
             self._objects.replace(uri, self._seal.wrap(uri, json.dumps(self.media).encode()))
 
     def add(self, rows: pl.DataFrame, sizes: Sequence[int]) -> None:
-        """Write the next shards of so many rows each, in which jobs on one video are adjacent.
-
-        Columns of PLAN_SCHEMA that are missing are empty, or false.
+        """Write shards of `sizes` rows each; columns of PLAN_SCHEMA that are missing are null, or false.
 
         Raises:
             ConfigurationError: The store denies access.
@@ -110,20 +106,17 @@ class PlanWriter:
 
 
 def read_media(objects: ObjectStore, plan_uri: str, *, seal: Seal) -> MediaCounts:
-    """Read the most videos and images that one job of a plan shows, which an engine must be loaded for.
-
-    If the file must not be used, nor can the plan's shards.
-    """
+    """Read the largest numbers of videos and of images that a job of a plan shows, for which an engine is loaded."""
     uri = _media_uri(plan_uri)
     try:
         videos, images = json.loads(bytes(seal.unwrap(uri, objects.read(uri))))
-    except (ObjectMissingError, SealError):
+    except (ObjectMissingError, SealError):  # if it was altered, so were the shards, whose seals fail as well
         return ONE_VIDEO
     return MediaCounts(videos, images)
 
 
 def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -> Shard:
-    """Read one shard of a plan, by its position; takes one range read once the positions in its file are cached.
+    """Read one shard of a plan, with one range request once the offsets in its file are cached.
 
     Raises:
         PlanLostError: The plan's files are gone, or were altered.
@@ -167,9 +160,9 @@ def _read_sealed(objects: ObjectStore, uri: str, place: int) -> bytes:
 
 @lru_cache(maxsize=_CACHED_ENDS)
 def _read_ends(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, list[int]]:
-    """Stat a file, and read where its shards end, after a 0; cached, since a file never changes once written.
+    """Stat a file, and read the offsets at which its shards end, after a 0; a file never changes once written.
 
-    These positions need no seal: a shard's own is not found anywhere else.
+    The offsets need no seal: a shard that is read from a wrong position has a wrong one.
     """
     info = objects.stat(uri)
     shards_bytes = info.size_bytes - _ENDS_BYTES
@@ -208,16 +201,13 @@ class ShardBatch:
 
 
 def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[ShardBatch]:
-    """Split jobs into shards of about `target_jobs`, keeping the jobs on a video together where they fit.
+    """Split jobs into shards of about `target_jobs`; yield the shards that each part completes.
 
     The same jobs yield the same shards, whatever their order in the manifest. Videos with neighbouring names share a
     shard, so that one listing covers all of them. Shards are ordered by a hash, so that folders of long and short
-    videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except the last, which may
-    be smaller; it closes as soon as it has `target_jobs`. A video with more than 200 jobs has shards of its own, of
-    nearly the same size. A `group` of jobs, of at most 200, is in one shard.
-
-    Yields:
-        The shards that each part completes, in order.
+    videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except that the last may
+    be smaller. The jobs on a video are in one shard, except that a video with more than 200 jobs has shards of its own,
+    of nearly the same size. A `group` of jobs, of at most 200, is in one shard.
     """
     remainder = pl.DataFrame()
     for part in parts:
@@ -238,7 +228,7 @@ def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Ite
 
 
 def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[list[range]], list[range]]:
-    """Group consecutive videos, given their numbers of jobs; `begun` jobs of an open shard precede them.
+    """Group consecutive videos, given their numbers of jobs, after `begun` jobs of an open shard.
 
     Returns:
         The complete shards as ranges of rows, and the ranges of the shard that is still open.

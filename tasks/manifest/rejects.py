@@ -1,4 +1,4 @@
-"""Violations of a manifest's rules, as one frame, from which messages and lists of rejected rows are made."""
+"""Violations of a manifest's rules as a data frame, and the messages and lists of rejected rows made from it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 REJECTED_FILE = "rejected.csv"
 REJECTS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "reason": pl.String})
-# `shown` is what a message shows beside the row's number; null for the job's id. The first rows of a rule have it.
-# `count` is the number of rows that it stands for.
+# `shown` is the value that a message shows of the first rows of a rule; null for the job's id. `count` is the number of
+# rows that a violation stands for.
 VIOLATIONS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "rule": pl.String, "shown": pl.String, "count": pl.UInt32})
 _MAX_LINES, _SHOWN_ROWS = 20, 3
 
 
 def find_violations(frame: pl.DataFrame, rules: Iterable[Rule]) -> pl.DataFrame:
-    """Return which rows break which rules, as `VIOLATIONS`; `frame` has `row`, `job_id` and the rules' columns."""
+    """Return which rows break which rules; `frame` has `row`, `job_id` and the rules' columns."""
     rules, found = [*rules], [pl.DataFrame(schema=VIOLATIONS)]
     # Evaluate all rules in parallel first; look for rows only where a rule is broken.
     any_broken = frame.select(each[2].any().alias(f"{at}") for at, each in enumerate(rules)).row(0) if rules else ()
@@ -42,7 +42,7 @@ def find_violations(frame: pl.DataFrame, rules: Iterable[Rule]) -> pl.DataFrame:
 
 
 def list_violations(violations: pl.DataFrame, place: Callable[[int], str] = "row {}".format) -> list[str]:
-    """Format violations as a sentence for each rule, with the number of rows and the places of the first ones."""
+    """Return a sentence for each rule, with the number of rows that break it and the places of the first ones."""
     rules = violations.group_by("rule", maintain_order=True).agg(
         pl.col("count").sum(), pl.col(ROW, "job_id", "shown").head(_SHOWN_ROWS)
     )
@@ -58,14 +58,14 @@ def _first(place: str, job_id: str | None, shown: str | None) -> str:
 
 
 def keep_first(violations: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows that a message shows, of which the last stands for all others of its rule."""
+    """Keep the violations that a message shows; the last of a rule has the `count` of all others."""
     place, last = pl.int_range(pl.len()).over("rule"), _SHOWN_ROWS - 1
     others = pl.col("count").sum().over("rule") - last
     return violations.with_columns(count=pl.when(place == last).then(others).otherwise("count")).filter(place <= last)
 
 
 def shorten_list(lines: Sequence[str]) -> list[str]:
-    """Return the first lines of a message, and how many kinds of faults are left out if there are many."""
+    """Return the first lines of a message, and a line with the number of the others."""
     more = len(lines) - _MAX_LINES
     return [*lines[:_MAX_LINES], *([f"and {more:,} more kinds of faults"] if more > 0 else [])]
 
@@ -75,13 +75,12 @@ def _named(column: str, value: object) -> str:
 
 
 def reject_rows(violations: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with violations, in order, as `REJECTS`; `reason` joins all rules that the row breaks."""
+    """Return the rows with violations, in order, as `REJECTS`; `reason` joins the rules that a row breaks."""
     rows = violations.group_by(ROW, maintain_order=True)
     return rows.agg(pl.col("job_id").first(), pl.col("rule").str.join(" ").alias("reason")).sort(ROW)
 
 
 def without_rows(frame: pl.DataFrame, rejects: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that are not in the other frame."""
     return frame.filter(~pl.col(ROW).is_in(rejects[ROW].implode()))
 
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from tasks.manifest.parquet_pages import ByteFile
 
-# Of the footer of a file with encrypted columns; and of its length and the mark that follow it.
+# The signature in the footer of a file with encrypted columns; the footer's length and the magic number after it.
 _SIGNATURE_BYTES, _TAIL_BYTES = 28, 8
 BATCH_BYTES = 16 * 1024**2
 _BYTES_PER_CHARACTER = 4
-# A page is held in memory as a whole. PyArrow makes one of 1,024 texts, however long; others make them of about 1 MiB.
+# A page is held in memory as a whole. PyArrow writes 1,024 texts to a page, however long; others about 1 MiB.
 _MOST_PAGE_BYTES, _MOST_INLINE_PAGE_BYTES = 128 * 1024**2, 256 * 1024**2
-# Of it, each text may be as long as all of its page.
+# With this encoding, each text may be as long as its whole page.
 _PREFIXES = "DELTA_BYTE_ARRAY"
 _TEXTS = {"STRING", "NONE", "ENUM", "JSON"}
 _BUFFER_BYTES = 1024**2
@@ -36,21 +36,21 @@ _MIB = 1024**2
 
 
 class ParquetTable:
-    """A Parquet file whose rows are read in batches of bounded size. Close it.
+    """A Parquet file whose rows are read in batches of bounded size; a context manager.
 
     Attributes:
-        file: It, as pyarrow opens it; a text that many rows share is not repeated.
+        file: The open file; columns of texts with a dictionary are read as dictionaries.
     """
 
     def __init__(self, source: Path | ByteFile, *, uri: str) -> None:
-        """Open a file, or take one that is seekable; the URI is for messages.
+        """Open a file; the URI is for messages.
 
         Raises:
-            pyarrow.ArrowException: It is no Parquet file, or encrypted.
+            pyarrow.ArrowException: It is not a Parquet file, or is encrypted.
         """
         self._uri = uri
         self._closing = ExitStack()
-        # pyarrow reads a file by itself faster than through Python.
+        # pyarrow reads a path faster than a Python file.
         self._bytes = self._closing.enter_context(source.open("rb")) if isinstance(source, Path) else source
         try:
             self.file = self._closing.enter_context(_open(source, self._bytes))
@@ -60,11 +60,9 @@ class ParquetTable:
         self.names: list[str] = self.file.schema_arrow.names
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the file."""
         self._closing.close()
 
     def batches(
@@ -72,13 +70,10 @@ class ParquetTable:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, in batches of at most `most_rows`, and about 16 MiB unless one row has more.
 
-        Args:
-            columns: What to read.
-            most_rows: Rows of a batch.
-            max_characters: How long texts may be, by column; else 100,000. Those that rows share are cut to one more.
+        Texts of dictionaries are cut to one character more than `max_characters` allows their column, or 100,000.
 
         Raises:
-            ManifestError: A page is so large that it is not read, by its header.
+            ManifestError: The header of a page states a size above the limit.
             pyarrow.ArrowException: The file is damaged.
         """
         for number in range(self.file.num_row_groups):
@@ -92,7 +87,7 @@ class ParquetTable:
                 yield from self._taken_apart(batch, max_characters)
 
     def stated_bytes(self, columns: Sequence[str]) -> int:
-        """Return the size of columns, uncompressed, as the file states it."""
+        """Return the uncompressed size of columns that the file states."""
         groups = map(self.file.metadata.row_group, range(self.file.num_row_groups))
         chunks = (chunk for group in groups for chunk in _chunks(group) if _column_of(chunk, columns))
         return sum(chunk.total_uncompressed_size for chunk in chunks)
@@ -107,13 +102,13 @@ class ParquetTable:
         shared = pa.RecordBatch.from_arrays([*columns], schema=batch.schema)
         step = max(1, int(len(batch) / max(1, sum(map(_plain_bytes, shared.columns)) / BATCH_BYTES)))
         for start in range(0, len(batch), step):
-            # A slice would keep all of a list's values, on which Polars fails.
+            # Not a slice: it would keep all values of a list, on which Polars fails.
             rows = pa.array(range(start, min(start + step, len(batch))))
             piece = shared if step >= len(batch) else shared.take(rows)
             yield piece.cast(plain_schema(piece.schema))
 
     def _most_bytes(self, chunk: parquet.ColumnChunkMetaData, max_characters: int) -> float:
-        """Return the size of a column in one row group if all of its pages were as dense as the densest."""
+        """Return an upper bound of a column's size in a row group: as if all pages were as dense as the densest."""
         most = _MOST_INLINE_PAGE_BYTES if max_characters == MAX_INLINE else _MOST_PAGE_BYTES
         densest = 0.0
         for page in read_pages(self._bytes, chunk):
@@ -143,7 +138,7 @@ def _open(source: Path | ByteFile, data: ByteFile) -> parquet.ParquetFile:
 
 
 def shorten_texts(texts: Any, most: int) -> Any:  # noqa: ANN401 - of a batch, or of a table
-    """Cut texts of more than `most` characters to one more, for which the rules refuse them, too."""
+    """Cut texts to at most `most` + 1 characters, which are still too long for the rules."""
     most_bytes = _BYTES_PER_CHARACTER * (most + 1)
     is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
     if not (is_text or pa.types.is_binary(texts.type)) or (pc.max(pc.binary_length(texts)).as_py() or 0) <= most_bytes:
@@ -171,7 +166,6 @@ def _footer_bytes(file: ByteFile) -> int:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without dictionaries."""
     return pa.schema([field.with_type(_plain(field.type)) for field in schema])
 
 
@@ -205,6 +199,6 @@ def _root(chunk: parquet.ColumnChunkMetaData) -> str:
 
 
 def _column_of(chunk: parquet.ColumnChunkMetaData, columns: Sequence[str]) -> str:
-    """Return which of `columns` it is, or is a part of; empty if none."""
+    """Return which of `columns` a leaf belongs to; empty if none."""
     path = chunk.path_in_schema
     return next((name for name in columns if path == name or path.startswith(f"{name}.")), "")

@@ -1,9 +1,9 @@
-"""A manifest's jobs as columns on disk: checked and digested once, then read part by part."""
+"""A manifest's jobs as columns on disk: checked and digested once, then read in parts."""
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _ROWS_PER_PART, _BYTES_PER_PART = 200_000, 128 * 1024**2
-# A part may have this many times as much before it is split.
+# A part is split if it is larger than this many times the target.
 _LARGEST_PARTS = 2
 _HASH_BYTES = 8
 # The last three characters of a file name before its extension: a thousand numbered names share the rest.
@@ -61,11 +61,10 @@ class JobTable:
     """Jobs of a valid manifest: all of them, or a selection.
 
     Attributes:
-        here: Whether each row of the manifest is selected; shape (rows of the manifest,).
-        media: The most videos and images that one job shows, selected or not.
-        in_words: Whether each row of the manifest has no choices, and is answered in words; shape (rows of the
-            manifest,).
-        rejects: The rows that are not jobs, as of `reject_rows`; only a manifest read with `keep_going` has any.
+        here: Whether each row of the manifest is selected; shape (rows,).
+        in_words: Whether each row of the manifest is answered in words, for lack of choices; shape (rows,).
+        media: The largest numbers of videos and of images that a job shows, selected or not.
+        rejects: The invalid rows, as `REJECTS`; always empty without `keep_going`.
     """
 
     here: npt.NDArray[np.bool_] = field(repr=False)
@@ -75,35 +74,34 @@ class JobTable:
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return int(self.here.sum())
 
     @property
     def rows(self) -> int:
-        """Number of rows in the manifest."""
+        """Number of rows of the manifest, selected or not."""
         return len(self.here)
 
     @property
     def jobs_in_manifest(self) -> int:
-        """Number of rows in the manifest that are jobs, selected or not."""
+        """Number of valid rows of the manifest, selected or not."""
         return self.rows - len(self.rejects)
 
     @property
     def words(self) -> int:
-        """Number of jobs that have no choices, and are answered in words."""
+        """Number of selected jobs that are answered in words."""
         return int((self.here & self.in_words).sum())
 
     @property
     def part_count(self) -> int:
-        """Most parts in which the jobs are read."""
+        """The largest number of frames that `parts` yields."""
         return len(self._parts)
 
     def parts(self) -> Iterator[pl.DataFrame]:
-        """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
+        """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part.
 
-        Only a video with 200,000 jobs, or 128 MiB of them, is in several. Each frame has the columns of jobs, `row`
-        (the job's row in the manifest, from 0), `job_digest`, and `locality_hash`: a hash shared by videos with nearly
-        the same URI, which does not decrease from part to part.
+        Only a video with 200,000 jobs, or 128 MiB of them, is in several consecutive parts. Each frame has the columns
+        of jobs, `row` (the job's row in the manifest, from 0), `job_digest`, and `locality_hash`: a hash shared by
+        videos with nearly the same URI, which never decreases from part to part.
         """
         for read in self._parts:
             frame = read()
@@ -112,16 +110,16 @@ class JobTable:
                 yield frame if is_here.all() else frame.filter(is_here)
 
     def count_videos(self) -> int:
-        """Count the distinct videos, by 64-bit hashes, since some are in several parts."""
+        """Count the distinct videos, by 64-bit hashes."""
         hashes = [videos_of(part)["uri"].unique().hash() for part in self.parts()]
         return pl.concat(hashes).n_unique() if hashes else 0
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> JobTable:
-        """Return the jobs that are also selected by `rows`; shape (self.rows,)."""
+        """Narrow the selection to `rows`; shape (self.rows,)."""
         return replace(self, here=self.here & rows)
 
     def first(self, most: int | None) -> JobTable:
-        """Return the first `most` jobs in the order of the manifest; None returns all."""
+        """Narrow the selection to its first `most` jobs in the order of the manifest; None keeps all."""
         here = np.zeros_like(self.here)
         here[np.flatnonzero(self.here)[:most]] = True
         return replace(self, here=here)
@@ -136,17 +134,17 @@ def open_jobs(
     keep_going: bool = False,
     questions: bool = True,
 ) -> Iterator[JobTable]:
-    """Read and validate a manifest into a temporary folder; memory grows only by a few bytes per row.
+    """Read and validate a manifest into a temporary folder; memory grows by only a few bytes per row.
 
     Args:
         uri: Parquet file, or a glob of Parquet files, local or `s3://`.
         objects: Store for `s3://`.
-        only: Ids of the jobs to read and validate; None reads all. Ids that are not in the manifest are ignored.
+        only: Ids of the jobs to read and validate, if they are in the manifest; None reads all.
         keep_going: Reject invalid rows instead of the manifest, unless all are; of rows with one id, keep the first.
-        questions: Whether its jobs have questions; otherwise only their ids and videos are read.
+        questions: Whether to read the jobs' questions; otherwise only their ids and videos are read.
 
     Raises:
-        ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
+        ManifestError: The manifest is invalid; the message lists all faults, with counts and first rows.
     """
     with temporary_folder("jobs") as folder:
         with open_manifest(uri, objects, questions=questions) as files:
@@ -175,7 +173,7 @@ def open_jobs(
 def read_numbered_batches(
     files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None, questions: bool = True
 ) -> Iterator[pl.DataFrame]:
-    """Yield a manifest's rows in order, or only those that are wanted, with only the manifest's columns and `row`.
+    """Yield a manifest's rows, or those that `only` selects, in order, with the manifest's columns and `row`.
 
     Raises:
         ManifestError: A column is missing or has the wrong type, there are no rows, or a file is damaged.
@@ -195,10 +193,7 @@ def read_numbered_batches(
 
 
 def read_unchecked_batches(files: ManifestFiles, *, questions: bool = True) -> Iterator[pl.DataFrame]:
-    """Yield a manifest's rows without validating them: the columns of jobs, `row` and `job_digest`.
-
-    Without `questions`, they are those of `open_jobs`.
-    """
+    """Yield a manifest's rows without validating them, with the columns of jobs, `row` and `job_digest`."""
     for batch in read_numbered_batches(files, questions=questions):
         resolved = resolve_media(batch)[0].drop("video_uris")
         resolved = resolved if questions else without_questions(resolved)
@@ -211,13 +206,13 @@ def open_audited(
 ) -> Iterator[Callable[[], Iterator[pl.DataFrame]]]:
     """Open a manifest for audits, and yield a function that reads its rows with `row` and `job_digest`.
 
-    With `keep_going`, the rows that `open_jobs` rejects are left out; else all are read without validating them.
+    With `keep_going`, they are those of `open_jobs`; otherwise all rows, without validating them.
     """
-    with ExitStack() as stack:
-        if keep_going:
-            yield stack.enter_context(open_jobs(uri, objects, keep_going=True, questions=questions)).parts
-        else:
-            files = stack.enter_context(open_manifest(uri, objects, questions=questions))
+    if keep_going:
+        with open_jobs(uri, objects, keep_going=True, questions=questions) as jobs:
+            yield jobs.parts
+    else:
+        with open_manifest(uri, objects, questions=questions) as files:
             yield partial(read_unchecked_batches, files, questions=questions)
 
 
@@ -235,11 +230,11 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
 def _check_into(
     spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
-    """Validate rows, and spill them by their videos' locality_hash.
+    """Validate rows, and spill the valid ones by their `locality_hash`.
 
     Returns:
-        Each row's number, the `hash` of its id, and whether it is to be answered `in_words`; what is wrong with the
-        rows, as `VIOLATIONS`; and the most videos and images that one of the others shows.
+        `row`, the `hash` of its id and `in_words` of all rows; their violations, as `VIOLATIONS`; and the largest
+        numbers of videos and of images that a valid row shows.
     """
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64, "in_words": pl.Boolean})]
     violations = [pl.DataFrame(schema=VIOLATIONS)]
@@ -258,10 +253,7 @@ def _check_into(
 
 
 def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return number and id of those of some rows whose ids have the same hash.
-
-    64 bits alone are not proof of a duplicate. `jobs` has each row's number and the `hash` of its id.
-    """
+    """Return `row` and `job_id` of the rows whose ids have the same `hash` in `jobs`, which alone proves nothing."""
     rows = jobs.filter(pl.col("hash").is_duplicated())[ROW].implode()
     found = [pl.DataFrame(schema={ROW: pl.UInt32, "job_id": pl.String})]
     if len(rows[0]):
@@ -282,7 +274,7 @@ def _readers(spill: Spill, folder: Path) -> Iterator[Callable[[], pl.DataFrame |
 
 
 def _split_by_video(spill: Spill, part: int, folder: Path, *, rows_per_part: int) -> Spill:
-    """Split a partition that much shares with few videos; only a video with too many jobs is itself split."""
+    """Split a part that is too large; only a video with too many jobs for one part is itself split."""
     counts = [batch.group_by("locality_hash", "video_uri").len() for batch in spill.batches(part)]
     videos = pl.concat(counts).group_by("locality_hash", "video_uri").agg(pl.col("len").cast(pl.UInt64).sum())
     jobs = pl.col("len")
@@ -298,7 +290,7 @@ def _split_by_video(spill: Spill, part: int, folder: Path, *, rows_per_part: int
 
 
 def _with_locality_hash(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `locality_hash`, which is the same on every machine."""
+    """Add `locality_hash`, which is the same on every machine."""
     near = frame.with_columns(near=pl.col("video_uri").str.replace(_LAST_CHARACTERS, ""))
     names = near.select(pl.col("near").unique())
     hashes = [
@@ -314,10 +306,6 @@ def _part(parts: int) -> pl.Expr:
 
 
 def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:
-    """Read and validate a manifest into memory; for large ones, use `open_jobs`.
-
-    Raises:
-        ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
-    """
+    """Read and validate a small manifest into memory; see `open_jobs`."""
     with open_jobs(uri, objects) as table:
         return rows_to_jobs(pl.concat(table.parts()).sort(ROW))

@@ -1,25 +1,28 @@
-"""A LoRA adapter's folder, as PEFT saves it; one is refused if vLLM would not apply all of it."""
+"""Files in a model's folder, and in that of a LoRA adapter, which is refused if vLLM would not apply all of it."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reelabel.text import escape_controls, pluralize
+from reelabel.text import escape_controls, pluralize, read_error
 from reelabel_engine.errors import ModelError
-from tasks.model.model_files import read_json, weight_files
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 ADAPTER_FILE = "adapter_config.json"
+WITHOUT_CONFIG = "name a version that transformers loads, not a checkpoint of OpenCLIP"
 
+_WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _WEIGHTS = "adapter_model.safetensors"
 _LOW_RANK = re.compile(r"\.lora_([AB]\.weight|embedding_[AB])$")  # the weights that are an adapter's
 _MAX_HEADER_BYTES = 100_000_000  # as safetensors allows
-# Every supported vLLM applies these, or they matter only in training, of which the weights are the result.
+# Every supported vLLM applies these, or they matter in training alone.
 _APPLIED = frozenset(
     {
         "auto_mapping",
@@ -42,14 +45,47 @@ _APPLIED = frozenset(
         "use_rslora",
     }
 )
-# Values of others that change nothing, besides null, false and what is empty. Other initial weights change the model's.
+# Values of others that change nothing, besides null, false and empty ones. Other initial weights change the model's.
 _NEUTRAL = {"bias": ("none",), "init_lora_weights": (True, "eva", "gaussian", "orthogonal")}
-# What a checkpoint of a training has besides the adapter.
+# Files of a training checkpoint besides the adapter.
 _OF_TRAINING = ("adapter_model.*", "optimizer.*", "rng_state*", "scaler.*", "scheduler.*", "training_args.*")
 
 
+def local_path(name: str) -> Path:
+    """Return the path that a name stands for if it is one; `~` of an unknown user stays as it is."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder that this user may look up."""
+    return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises if it may not
+
+
+def weight_files(folder: Path) -> Iterator[Path]:
+    """Yield the files that may have weights, by their names."""
+    for pattern in _WEIGHT_PATTERNS:
+        yield from folder.glob(pattern)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file of configuration.
+
+    Raises:
+        ModelError: It is missing, cannot be read, or has no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ModelError(f"Model folder {path.parent} has no {path.name}; {WITHOUT_CONFIG}.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"Cannot read {path}: {read_error(error)}.") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} does not contain a JSON object.")
+    return value
+
+
 class Adapter(NamedTuple):
-    """What an adapter says about the model that it adapts."""
+    """The model that an adapter adapts."""
 
     base: str  # a folder or hub name
     revision: str | None  # of the base

@@ -1,4 +1,4 @@
-"""Backends: what answers a run's questions. `model.backend` names one: vLLM, a server, or one of your own."""
+"""Backends answer a run's questions; `model.backend` names vLLM, a server, or one of your own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Rejected
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, RunSpec
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +31,8 @@ Reply = Answer | Rejected
 class InferenceBackend(Lifetime):
     """Answers batches of questions: an engine process, several of them, or a server; a context manager.
 
-    `start` begins to load, or loads again after a loss, and returns at once; it raises ConfigurationError if what it
-    needs is not installed.
+    `start` begins to load the model, again after a loss, and returns at once; it raises a ConfigurationError if a
+    package is missing.
     """
 
     @property
@@ -43,7 +43,7 @@ class InferenceBackend(Lifetime):
     @property
     @abstractmethod
     def times(self) -> EngineTimes:
-        """How the time since the first load was spent."""
+        """How the time since the first start was spent."""
 
     @abstractmethod
     def wait_ready(self) -> EngineInfo:
@@ -65,7 +65,7 @@ class InferenceBackend(Lifetime):
         """
 
     def confirm_model(self) -> None:
-        """Check that everything since the last check was answered by one model, before it is written.
+        """Check, before answers are written, that one model gave all of them since the last check.
 
         Raises:
             ConfigurationError: Another one answers.
@@ -74,10 +74,10 @@ class InferenceBackend(Lifetime):
 
 
 class Backend(ABC):
-    """How to identify a backend's model, check it, and open it.
+    """Identifies a backend's model, checks it, and opens it.
 
-    Its methods raise a ModelError if the model cannot be used, and a ConfigurationError if the settings cannot, or what
-    they name is not installed, cannot be reached, or has another model.
+    The methods raise a ModelError if the model cannot be used, and a ConfigurationError if the settings cannot, or the
+    server or package that they name is missing or has another model.
     """
 
     name: ClassVar[str]  # in messages
@@ -89,7 +89,7 @@ class Backend(ABC):
 
     @abstractmethod
     def model_info(self, name: str | None, settings: Settings) -> ModelInfo:
-        """Read the facts of the named model, or the one in the settings, without loading it; some backends choose."""
+        """Identify the named model, by default that of the settings or of the server, without loading it."""
 
     @abstractmethod
     def open(
@@ -99,7 +99,7 @@ class Backend(ABC):
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        """Create what answers questions that show at most so many videos and images, without starting it."""
+        """Create, without starting it, what answers questions that show at most so many videos and images."""
 
     def open_live(
         self,
@@ -108,7 +108,7 @@ class Backend(ABC):
         *,
         sessions: int,  # noqa: ARG002
     ) -> tuple[InferenceBackend, LiveModel]:
-        """Create what answers, and what answers live sessions, both by the same engines; neither is started."""
+        """Create what answers single requests and what answers live sessions, on the same engines; start neither."""
         raise ConfigurationError(
             f"The backend {self.name} takes no live sessions; set model.backend to vllm or openai."
         )
@@ -118,7 +118,7 @@ class Backend(ABC):
         model_info: ModelInfo,  # noqa: ARG002 - for those that offer both
         settings: Settings,  # noqa: ARG002
     ) -> Literal["video", "images"]:
-        """Return whether the model sees a video or separate images, which is part of the spec."""
+        """Return whether the model is shown a video or separate images, which is part of the spec."""
         return "video"
 
     def check_media(self, media: MediaCounts, settings: Settings) -> None:  # noqa: B027 - most can, if any

@@ -1,4 +1,4 @@
-"""Identify a model by its name or folder, without loading it."""
+"""Identifies a model by its name or folder, without loading it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.text import escape_controls
+from reelabel.text import escape_controls, read_error
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
-from tasks.model.adapter import ADAPTER_FILE, is_adapter, read_adapter
-from tasks.model.model_files import WITHOUT_CONFIG, read_json, weight_files
+from tasks.model.adapter import (
+    ADAPTER_FILE,
+    WITHOUT_CONFIG,
+    is_adapter,
+    local_path,
+    read_adapter,
+    read_json,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -56,7 +63,7 @@ _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What must be known about a model before frames are extracted for it."""
+    """The facts about a model that extraction and the spec depend on."""
 
     identity: ModelIdentity  # part of the spec
     location: str  # what the engine loads: a folder or a hub name; empty if the backend loads no files
@@ -90,11 +97,14 @@ def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
             reached, or does not have the model.
     """
-    folder = Path(name).expanduser()
-    if is_adapter(folder):
-        return _adapter_info(folder.resolve(), revision)
-    if folder.is_dir():
-        return _folder_info(folder.resolve())
+    folder = local_path(name)
+    try:
+        if is_adapter(folder):
+            return _adapter_info(folder.resolve(), revision)
+        if folder.is_dir():
+            return _folder_info(folder.resolve())
+    except OSError as error:
+        raise ModelError(f"Cannot read model folder {folder}: {read_error(error)}.") from None
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
@@ -113,7 +123,7 @@ def model_file(model_info: ModelInfo, name: str) -> Path:
 
 
 def require_tokenizer(model_info: ModelInfo) -> None:
-    """Raise a ModelError if a model folder has no tokenizer; whether one on the hub has is seen as it is loaded."""
+    """Raise a ModelError if a model folder has no tokenizer; one on the hub is checked when it is loaded."""
     folder = Path(model_info.location)
     if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_PATTERNS):
         raise ModelError(
@@ -124,9 +134,9 @@ def require_tokenizer(model_info: ModelInfo) -> None:
 def _adapter_info(folder: Path, revision: str | None) -> ModelInfo:
     adapter = read_adapter(folder)
     # Relative to the adapter, or else to the working directory, as PEFT wrote it.
-    beside = folder / Path(adapter.base).expanduser()
+    beside = folder / local_path(adapter.base)
     base = str(beside) if beside.is_dir() else adapter.base
-    if is_adapter(Path(base).expanduser()):
+    if is_adapter(local_path(base)):
         raise ModelError(
             f"The base_model_name_or_path of adapter {folder} is an adapter, too; merge that one into its model's "
             "folder, and set base_model_name_or_path to it."
@@ -210,7 +220,7 @@ def _is_on_hub(name: str, file: str, revision: str | None) -> bool:
 
 
 def _check_hub(name: str, revision: str | None) -> None:
-    """Look once for a model that is not cached: a download would retry for half a minute, and log each attempt."""
+    """Request the metadata of a model that is not cached: a download would retry for half a minute, and log that."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
 
     if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):

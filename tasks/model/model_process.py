@@ -1,4 +1,4 @@
-"""A model in a child process that loads once and answers requests: an engine, or an image-text encoder."""
+"""A model in a child process that loads it once and answers requests: an engine, or an image-text encoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.logs import IS_OUTAGE
 from reelabel.disk import full_disk
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EncoderConfig, EngineConfig, EngineTimes, LoadEncoder, LoadEngine
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import Lifetime
 from tasks.model.running_process import LostError, RunningProcess
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _LOG = logging.getLogger("reelabel")
 class ModelProcess(Lifetime, Generic[Config]):
     """A model in its own process; a context manager that shuts it down."""
 
-    called: ClassVar[str]
+    noun: ClassVar[str]  # in messages, such as "The engine"
     default_command: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -112,12 +112,12 @@ class ModelProcess(Lifetime, Generic[Config]):
                 self.starts += 1
             return self._running
 
-    def _ready(self, running: RunningProcess) -> Any:  # noqa: ANN401 - of what it loads
+    def _wait_loaded(self, running: RunningProcess) -> Any:  # noqa: ANN401 - of what it loads
         try:
             return running.info.result(self._start_timeout_s)
         except TimeoutError:
             full = full_disk(running.folders)
-            fault = (
+            message = (
                 f"Model {self._config.name} did not load within {self._start_timeout_s:g} s; "
                 f"raise model.start_timeout_s, or check the log {self._log_path}."
             )
@@ -125,29 +125,29 @@ class ModelProcess(Lifetime, Generic[Config]):
             if self._is_closed:
                 raise self._closed_error() from None
             full = error.full
-            fault = f"Cannot load model {self._config.name}: {str(error).rstrip('.')}; see the log {self._log_path}."
+            message = f"Cannot load model {self._config.name}: {str(error).rstrip('.')}; see the log {self._log_path}."
         self._end(running, "the model did not load")
-        raise full or ModelError(fault)
+        raise full or ModelError(message)
 
     def ask(self, build: Callable[[int], Request], *, count: int = 1) -> list[Any]:
         """Send a request once the model is loaded; return its replies, in the order of their indices.
 
         Raises:
             EngineLostError: The process died, or hung and was killed; ask again.
-            DiskFullError: The process died because a disk is full, which is no fault of a question.
+            DiskFullError: The process died because a disk is full, which is no message of a question.
             ModelError: It cannot be loaded.
             EngineClosedError: It was closed.
             AbandonedError: Nobody waits for the replies any more; the process stops working on them.
         """
         running = self._ensure_running()
-        self._ready(running)
-        with self.losing(running):
+        self._wait_loaded(running)
+        with self.ending_lost(running):
             replies = dict(running.replies(running.send(build, count=count)))
         return [replies[index] for index in range(count)]
 
     @contextlib.contextmanager
-    def losing(self, running: RunningProcess) -> Iterator[None]:
-        """End a process that turns out to be lost in the body of the `with` statement.
+    def ending_lost(self, running: RunningProcess) -> Iterator[None]:
+        """End a process whose loss is noticed in the body of the `with` statement.
 
         Raises:
             EngineLostError: It was.
@@ -157,17 +157,17 @@ class ModelProcess(Lifetime, Generic[Config]):
         try:
             yield
         except LostError as error:
-            self._lose(running, error)
-            lost = f"{self.called} failed: {str(error).rstrip('.')}; see the log {self._log_path}."
+            self._end_lost(running, error)
+            lost = f"{self.noun} failed: {str(error).rstrip('.')}; see the log {self._log_path}."
             raise EngineLostError(lost) from None
 
-    def _lose(self, running: RunningProcess, error: LostError) -> None:
+    def _end_lost(self, running: RunningProcess, error: LostError) -> None:
         with self._lock:
-            is_news = self._running is running and not self._is_closed
+            is_first = self._running is running and not self._is_closed
         self._end(running, str(error))
         if self._is_closed:
             raise self._closed_error() from None
-        if is_news:
+        if is_first:
             self._losses += 1
             _LOG.warning(
                 "Model %s was lost: %s; see the log %s (%d so far).",
@@ -178,7 +178,7 @@ class ModelProcess(Lifetime, Generic[Config]):
             raise error.full from None
 
     def _closed_error(self) -> EngineClosedError:
-        return EngineClosedError(f"{self.called} was closed; the run is ending.")
+        return EngineClosedError(f"{self.noun} was closed; the run is ending.")
 
     def _end(self, running: RunningProcess, reason: str) -> None:
         with self._lock:

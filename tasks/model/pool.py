@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from reelabel_engine.errors import ModelError
-from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-class _Startable(Protocol):
-    def start(self) -> None: ...
-    def close(self) -> None: ...
+class Lifetime(ABC):
+    """Starts on entry to a `with` block, and closes on exit."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()  # a part of it may have started, as some engines of a pool
+            raise
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """Close."""
+        self.close()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start; return at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close; idempotent."""
 
 
-Member = TypeVar("Member", bound=_Startable)
+Member = TypeVar("Member", bound=Lifetime)
 _Reply = TypeVar("_Reply")
 
 
@@ -41,11 +60,11 @@ class Pool(Lifetime, Generic[Member]):
         for member in self._members:
             member.close()
 
-    def _ask(self, ask: Callable[[Member], _Reply]) -> _Reply:
+    def _request(self, request: Callable[[Member], _Reply]) -> _Reply:
         while True:
             number = self._take_least_busy()
             try:
-                return ask(self._members[number])
+                return request(self._members[number])
             except ModelError as error:
                 self._faults[number] = error
             finally:

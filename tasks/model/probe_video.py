@@ -1,4 +1,4 @@
-"""A grey probe video, which shows whether an engine or a server answers at all."""
+"""A grey probe video, to test whether an engine or a server answers at all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A running model process: the requests sent to it, their replies, and its end.
 
-The process is ended with all its children, its death or silence fails what is pending, and its temporary files go
-with it. `reelabel_engine.protocol` has all messages.
+Its death or silence fails all pending requests; ending it ends its children and removes its temporary files. The
+messages are those of `reelabel_engine.protocol`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from typing import IO
 
-    from tasks.model.keeper import AdoptedProcess, KeptEngine
+    from tasks.model.warm_engines import AdoptedProcess, KeptEngine
 
 
 _LOG = logging.getLogger("reelabel")
@@ -72,7 +72,7 @@ _MAX_BYTES = 256 * 1024**2  # of a reply; the vectors of a batch have some megab
 
 
 class LostError(Exception):
-    """The process was lost; the message says why."""
+    """The process died or hangs; the message says why."""
 
     def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
         super().__init__(reason)
@@ -80,16 +80,16 @@ class LostError(Exception):
 
 
 class PendingRequest:
-    """A request that has not ended; pieces of a text are not counted among its replies."""
+    """A request that has not ended; `unanswered` are the indices whose reply is to come, but for pieces of a text."""
 
     def __init__(self, number: int, request: Request, count: int) -> None:
-        self.number, self.request, self.open = number, request, set(range(count))  # places without a reply
-        # Each with its place in a batch; or the error in place of more; and None at the end.
+        self.number, self.request, self.unanswered = number, request, set(range(count))
+        # Each reply with its index; then None, or an error in its place.
         self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
 
 class RunningProcess:
-    """A running process and the requests sent to it, until it is lost."""
+    """A process and the requests sent to it, until it is lost."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class RunningProcess:
         silence_s: float,
         is_restart: bool = False,
     ) -> None:
-        self.process, self.folders = process, folders  # that it writes to
+        self.process, self.folders = process, folders  # which the process writes to
         self._connection, self._temporary = connection, temporary
-        self.began_s = self.last_reply_s = time.monotonic()  # it last replied, or was asked while idle
+        self.began_s = self.last_reply_s = time.monotonic()  # its last reply, or first request while idle
         self.info: Future[Any] = Future()  # `EngineInfo` or `EncoderInfo`, once the model is loaded
         self.lost: LostError | None = None
         self._note_times, self._silence_s, self._is_restart = note_times, silence_s, is_restart
@@ -134,39 +134,40 @@ class RunningProcess:
             temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
         lock = os.open(temporary, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
-        environment = environment | _temporary_places(temporary)
+        environment = environment | _temporary_variables(temporary)
         connection, theirs = Pipe()
-        with _output_file(log_path, as_json=log_as_json) as log:
-            process = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                pass_fds=(theirs.fileno(), lock),
-                start_new_session=True,
-            )
-        theirs.close()
-        os.close(lock)
+        try:
+            with _output_file(log_path, as_json=log_as_json) as log:
+                process = subprocess.Popen(  # noqa: S603 - our own command
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    pass_fds=(theirs.fileno(), lock),
+                    start_new_session=True,
+                )
+        except BaseException:
+            connection.close()
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+            os.close(lock)
         folders = [log_path.parent, *cache_folders(environment)]
-        running = cls(
-            *(process, connection),
-            temporary=temporary,
-            folders=folders,
-            **options,
-        )
+        running = cls(process, connection, temporary=temporary, folders=folders, **options)
         running._load = load
         running.post(load)
         return running
 
     @classmethod
     def adopt(cls, kept: KeptEngine, *, folders: list[Path], **options: Any) -> Self:  # noqa: ANN401 - as of a `RunningProcess`
-        running = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, **options)
+        running = cls(kept.process, kept.connection, temporary=kept.temporary, folders=folders, **options)
         running.info.set_result(kept.info)
         return running
 
     def leave(self, seconds: float, facts_path: Path) -> bool:
-        """Leave the process to the next run, if it is loaded and idle, instead of ending it."""
+        """Leave the process to the next run, if it is loaded and idle; return whether it was left."""
         with self._lock:
             if self.lost or self._pending or not self.info.done() or self.info.exception():
                 return False
@@ -182,7 +183,7 @@ class RunningProcess:
         return True
 
     def send(self, build: Callable[[int], Request], *, count: int = 1) -> PendingRequest:
-        """Queue a request, which `build` makes from its number, and which so many replies end.
+        """Queue a request, made by `build` from its number, which ends after `count` replies.
 
         If it cannot be encoded, the error is its reply.
 
@@ -204,7 +205,7 @@ class RunningProcess:
         self._outbox.put(message)
 
     def cancel(self, request: PendingRequest) -> None:
-        """Have a request ended, if it has not; it gets no more replies."""
+        """Cancel a request that has not ended; it gets no more replies."""
         with self._lock:
             if self._pending.pop(request.number, None) and not self.lost:
                 self.post(Cancel(number=request.number))
@@ -212,7 +213,7 @@ class RunningProcess:
     def replies(
         self, request: PendingRequest, *, silence_s: float | None = None
     ) -> Generator[tuple[int, Any], None, None]:
-        """Yield the replies to a request, with their indices; it is cancelled if that ends before it does.
+        """Yield the replies to a request, with their indices; closing the generator cancels it.
 
         Raises:
             LostError: The process died, or has replied to nothing for so long that it counts as hung.
@@ -243,12 +244,12 @@ class RunningProcess:
             while (message := self._outbox.get()) is not None:
                 try:
                     data = encode(message)
-                except Exception as error:  # noqa: BLE001 - it is of one request, whatever it is
-                    self._refuse(message, error)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it concerns one request
+                    self._fail_request(message, error)
                 else:
                     self._connection.send_bytes(data)
 
-    def _refuse(self, message: Request, error: Exception) -> None:
+    def _fail_request(self, message: Request, error: Exception) -> None:
         with self._lock:
             request = self._pending.pop(getattr(message, "number", -1), None)
         if request:
@@ -262,7 +263,7 @@ class RunningProcess:
             reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
         except (EOFError, ConnectionError):
             pass
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must learn of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, it fails the pending requests
             reason = f"its process sent an invalid message: {error}"
         self._fail(reason, full or full_disk(self.folders))
 
@@ -290,13 +291,13 @@ class RunningProcess:
             pending = self._pending.get(number)
             if pending is None:  # it was cancelled
                 return
-            if index not in pending.open:
-                raise ValueError(f"a reply in place {index}, which has one or is none")
+            if index not in pending.unanswered:
+                raise ValueError(f"a second reply with index {index}, or one beyond the request")
             _require_reply(pending.request, index, reply)
             pending.replies.put((index, reply))
             if not isinstance(reply, LiveText):
-                pending.open.remove(index)
-            if not pending.open:
+                pending.unanswered.remove(index)
+            if not pending.unanswered:
                 del self._pending[number]
                 pending.replies.put(None)
 
@@ -328,12 +329,12 @@ class RunningProcess:
             if self._connection.closed:
                 return
             with socket.socket(fileno=os.dup(self._connection.fileno())) as ours, contextlib.suppress(OSError):
-                ours.shutdown(socket.SHUT_RDWR)  # so that nobody waits for it any more
+                ours.shutdown(socket.SHUT_RDWR)  # wakes the threads that read and write
             self._outbox.put(None)
         for thread in self._threads:
             thread.join(_END_TIMEOUT_S)
         with self._lock:
-            if not self._connection.closed:  # by another thread that ends it
+            if not self._connection.closed:  # by another thread meanwhile
                 self._connection.close()
 
 
@@ -364,7 +365,7 @@ def _require_reply(request: Request | None, index: int, reply: Any) -> None:  # 
 
 @contextlib.contextmanager
 def _output_file(path: Path, *, as_json: bool) -> Iterator[IO[bytes]]:
-    """Yield a file for the output of a process, which is added to a log, with `as_json` as lines of JSON.
+    """Yield a file for the output of a process, appended to a log; with `as_json`, as lines of JSON.
 
     Raises:
         DiskFullError: The log's disk is full.
@@ -377,8 +378,8 @@ def _output_file(path: Path, *, as_json: bool) -> Iterator[IO[bytes]]:
         yield output
 
 
-def _temporary_places(folder: Path) -> dict[str, str]:
-    """Have a process leave its files, such as vLLM's `vllm_dist_*`, in a folder that is removed with it."""
+def _temporary_variables(folder: Path) -> dict[str, str]:
+    """Return variables by which a process writes temporary files, such as vLLM's `vllm_dist_*`, to a folder."""
     variables = {"TMPDIR": str(folder)}
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # compiled functions are for later processes, too
         variables["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")

@@ -1,7 +1,4 @@
-"""The outcome of a shard's extraction, stored next to the plan's files for inference on another machine.
-
-A file is JSON behind a seal.
-"""
+"""The outcome of a shard's extraction, as sealed JSON next to the plan's files, for inference on another machine."""
 
 from __future__ import annotations
 
@@ -28,12 +25,11 @@ from tasks.domain.provenance import FrameProvenance
 from tasks.frame_cache.extractor import ExtractedVideo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from reelabel.sampling.options import Sampling
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
-    from tasks.domain.passes import FramePass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +37,6 @@ class ExtractedShard:
     """A shard whose frame files are in the cache, except those of videos that failed.
 
     Attributes:
-        outcomes: The extracted video, or the error, by view.
         spent_ms: Milliseconds by phase, summed over the videos.
         between_s: Start and end, as Unix time in seconds.
         cut_videos: The videos whose jobs were cut into chunks, by URI.
@@ -55,12 +50,8 @@ class ExtractedShard:
 
 
 def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard, *, seal: Seal) -> None:
-    """Store the outcome of a shard's extraction, replacing that of any other worker.
-
-    Raises:
-        StoreUnavailableError: Nothing was stored.
-    """
-    # Store indexes in the shard rather than URIs: the plan already has them, and a data: URI holds a whole video.
+    """Store the outcome of a shard's extraction, replacing that of any other worker."""
+    # Positions in the shard instead of URIs, which the plan has: a data: URI holds a whole video.
     index_of = {uri: index for index, uri in enumerate(extracted.shard.video_uris)}
     views = [
         {"video": index_of[view.video_uri], "view": view[1:], **_packed(outcome)}
@@ -68,9 +59,8 @@ def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedSha
     ]
     cut = [[index_of[uri], *video] for uri, video in extracted.cut_videos.items()]
     found = {"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s, "cut_videos": cut}
-    text = json.dumps(found)
     uri = _uri_of(plan_uri, extracted.shard.index)
-    objects.replace(uri, seal.wrap(uri, text.encode()))
+    objects.replace(uri, seal.wrap(uri, json.dumps(found).encode()))
 
 
 def read_extracted(
@@ -79,10 +69,8 @@ def read_extracted(
     """Read the outcome of a shard's extraction.
 
     Raises:
-        PlanLostError: It is missing, was altered, or was written by an incompatible version; the shard must be
-            extracted again.
+        PlanLostError: It is missing, was altered, or was written by another version; extract the shard again.
         PlanForeignError: It was sealed with another key.
-        StoreUnavailableError: The store is unavailable.
     """
     uri = _uri_of(plan_uri, shard.index)
     try:
@@ -97,7 +85,7 @@ def read_extracted(
         raise PlanLostError(f"{uri} is not used: {error.message} Its shard will be extracted again.") from None
     try:
         return _unpacked(found, shard, sampling)
-    except (KeyError, TypeError, ValueError):  # one of the two versions lacks a field, or a phase
+    except (LookupError, TypeError, ValueError):  # one of the two versions lacks a field, or a phase
         raise PlanLostError(
             f"{uri} was written by another version of Reelabel; its shard will be extracted again."
         ) from None
@@ -105,18 +93,17 @@ def read_extracted(
 
 def _unpacked(found: dict[str, Any], shard: Shard, sampling: Sampling) -> ExtractedShard:
     uris = shard.video_uris
-    views = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
+    views = {}
+    for packed in found["views"]:
+        uri, (shown, segment, texts) = uris[packed.pop("video")], packed.pop("view")
+        views[View(uri, shown, Segment(*segment), tuple(texts))] = packed
     return ExtractedShard(
         shard=shard,
         outcomes={view: _outcome(view, sampling, **packed) for view, packed in views.items()},
         spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
-        between_s=(found["between_s"][0], found["between_s"][1]),
+        between_s=tuple(found["between_s"]),
         cut_videos={uris[at]: CutVideo(*video) for at, *video in found["cut_videos"]},
     )
-
-
-def _view(video_uri: str, shown: FramePass, segment: list[float | None], texts: Sequence[str] = ()) -> View:
-    return View(video_uri, shown, Segment(*segment), tuple(texts))
 
 
 def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | JobError:  # noqa: ANN401 - JSON

@@ -1,4 +1,4 @@
-"""Leases of shards, by the database's clock: claimed by one worker at a time, renewed while it works."""
+"""Leases of shards by the database's clock: claimed by one worker at a time, and renewed while it works."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ _EXPIRE_ALL = text(read_query("expire_leases"))
 
 
 class Work(StrEnum):
-    """What a shard is leased for."""
-
     EXTRACT = "extract"
     INFER = "infer"
     BOTH = "both"
 
 
-# The first and the last, in alphabetical order, of the states in which a shard can be leased.
+# The first and last state, in alphabetical order, in which a shard can be leased for some work.
 _CLAIMABLE_STATES = {
     Work.EXTRACT: ("planned", "planned"),
     Work.INFER: ("extracted", "extracted"),
@@ -56,7 +54,7 @@ class Lease:
 
     Attributes:
         token: Greater than that of every earlier lease; the fence of the rows written under it.
-        attempts: Number of earlier leases of this shard that failed.
+        attempts: Number of earlier leases of the shard that failed.
         message: Why the last of them failed; empty if unknown.
     """
 
@@ -69,7 +67,7 @@ class Lease:
 
 
 def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float) -> Lease | None:
-    """Lease a shard of a plan that is ready for the given work, and free; if none is, one with an expired lease."""
+    """Lease a free shard of a plan that is ready for some work; if none is free, one whose lease has expired."""
     first, last = _CLAIMABLE_STATES[work]
     parameters = {"plan_id": plan_id, "first_state": first, "last_state": last, "claimed_for": work, "holder": holder}
     parameters["lease_s"] = lease_s
@@ -82,7 +80,7 @@ def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: fl
 
 
 def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[int]:
-    """Extend leases to `lease_s` seconds from now, and return the tokens of those that are still held."""
+    """Extend leases to `lease_s` seconds from now; return the tokens of those that are still held."""
     columns = {
         "plan_ids": [lease.plan_id for lease in leases],
         "shard_indexes": [lease.shard_index for lease in leases],
@@ -93,9 +91,9 @@ def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[i
 
 
 def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
-    """Release a shard in the state in which it was claimed; with a `message`, count a failed attempt.
+    """Release a shard in the state in which it was claimed, unless the lease was lost.
 
-    Does nothing if the lease was lost.
+    A `message` counts as a failed attempt.
     """
     columns: dict[str, Any] = {"claimed_for": None, "lease_until": None}
     if message:
@@ -105,32 +103,32 @@ def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
 
 
 def release_all(engine: Engine, holder: str) -> None:
-    """Release all leases of a holder, those included that were claimed without its knowing: the reply was lost."""
+    """Release all leases of a holder, also one whose claim was made, but whose reply was lost."""
     with database_errors(), engine.begin() as connection:
         connection.execute(_RELEASE_ALL, {"holder": holder})
 
 
 def holder_name(host: str, process: str | None) -> str:
-    """Return the name under which a process on a host holds its leases; `process` is its `own_process`, if it has one.
+    """Return a name for the leases of a process, which `own_process` describes, or None.
 
-    No two processes have the same one, also in containers where hosts have equal names and processes equal ids.
+    It is unique even among containers whose host names and process ids are the same.
     """
     pid = process.rsplit(" ", 2)[1] if process else os.getpid()
     return f"{host}, process {pid} ({sha256((process or uuid4().hex).encode()).hexdigest()[:8]})"
 
 
 def expire_all(connection: Connection, holder: str) -> None:
-    """Let all leases of a holder that has died expire now; each then counts as a failed attempt, as if waited for."""
+    """Expire all leases of a dead holder; each counts as a failed attempt, as if it had expired by itself."""
     connection.execute(_EXPIRE_ALL, {"holder": holder})
 
 
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values
-    """Move a shard to its next state (`extracted`, `done` or `failed`), in the transaction that writes its results.
+    """Move a shard to its next state (`extracted`, `done` or `failed`) in the transaction that writes its results.
 
-    Until the transaction ends, no one else can lease the shard. `columns` are values of other columns.
+    Until the transaction ends, nobody else can lease the shard. `columns` are values of other columns.
 
     Returns:
-        False if this lease has already done so, and its holder did not receive the reply.
+        False if this lease has already done so, but the reply was lost.
 
     Raises:
         LeaseLostError: Another worker holds the shard, or its plan was dropped.
@@ -149,11 +147,7 @@ def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) 
 
 
 def finish_alone(engine: Engine, lease: Lease, *, state: str, message: str = "") -> None:
-    """Move a shard to its next state, without writing anything else.
-
-    Raises:
-        LeaseLostError: Another worker holds the shard, or its plan was dropped.
-    """
+    """Move a shard to its next state in a transaction of its own; see `finish`."""
     with database_errors(), engine.begin() as connection:
         finish(connection, lease, state=state, message=message)
 
@@ -170,11 +164,11 @@ _OVERDUE_S = 1.0
 class LeaseKeeper:
     """Claims shards, renews their leases in a background thread, and releases those left at exit. Thread-safe.
 
-    The leases of a process that dies expire, and other workers then claim its shards.
+    `holder` is not the name of another keeper. If the process dies, its leases expire, and other workers claim its
+    shards.
     """
 
     def __init__(self, engine: Engine, *, holder: str, lease_s: float) -> None:
-        """Create a keeper without leases; no other keeper has its name at the same time."""
         self._engine = engine
         self._holder = holder
         self._lease_s = lease_s
@@ -185,14 +179,13 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._renew, name="lease-keeper", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start the renewal thread."""
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop renewing, and release the remaining leases, so that no one has to wait for them to expire.
+        """Stop renewing, and release all leases of the holder.
 
-        A claim may have been interrupted, as by SIGTERM, after the database had made it: that lease is released, too.
+        That includes one whose claim was interrupted, as by SIGTERM, after the database had made it.
         """
         self._ended.set()
         self._thread.join()
@@ -200,7 +193,7 @@ class LeaseKeeper:
             release_all(self._engine, self._holder)
 
     def claim(self, plan_id: UUID, work: Work) -> Lease | None:
-        """Lease the next shard of a plan; None if there is none at the moment."""
+        """Lease the next shard of a plan; None if none can be leased now."""
         if self._is_overdue:  # otherwise this claim would free our own expired leases
             self._renew_held()
         lease = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
@@ -210,19 +203,19 @@ class LeaseKeeper:
         return lease
 
     def forget(self, lease: Lease) -> None:
-        """Stop renewing a lease whose shard has ended or whose holder has lost it."""
+        """Stop renewing a lease that was lost, or whose shard has ended."""
         with self._lock:
             self._held.pop(lease.token, None)
 
     def release(self, lease: Lease, *, message: str) -> None:
-        """Release a shard with the reason, which counts as a failed attempt."""
+        """Release a shard, counting a failed attempt with its reason."""
         self.forget(lease)
         release(self._engine, lease, message=message)
 
     def _renew(self) -> None:
         # After an outage, renew at once: another worker may claim any shard whose lease has expired.
         while not self._ended.wait(_OVERDUE_S if self._is_overdue else self._lease_s / _RENEWALS_PER_LEASE):
-            with suppress(ReelabelError):  # a login may be refused for a moment, too, as during a failover
+            with suppress(ReelabelError):  # not only outages: during a failover, a login may be refused
                 self._renew_held()
 
     def _renew_held(self) -> None:

@@ -43,8 +43,8 @@ class Plan:
 
     Attributes:
         run_id: The run that created the plan.
-        kind: `classify` or `backfill`.
-        shared: Whether runs with the same manifest and spec join it.
+        kind: Kind of that run, such as `classify`.
+        shared: Whether runs with the same manifest and spec join the plan.
         plan_uri: Folder of its files; see `tasks.manifest.plan_file`.
     """
 
@@ -63,12 +63,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """Progress of a plan: shards by state, and jobs in the shards that are not done.
+    """Number of a plan's shards by state, and of the jobs in shards that are not done.
 
     Attributes:
-        extracting: Shards under a lease for extraction.
-        inferring: Shards under a lease for inference.
-        leased: Shards under any lease.
+        extracting: Shards leased for extraction.
+        inferring: Shards leased for inference.
+        leased: Shards leased for anything.
     """
 
     planned: int
@@ -82,22 +82,17 @@ class PlanState:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no shard is left to process."""
         return not self.planned + self.extracted
 
     @property
     def idle_stages(self) -> list[Work]:
-        """The stages that have shards to work on while no worker holds a lease for them.
+        """The stages that have shards to work on, but no worker with a lease.
 
-        An infer worker without extracted shards may be waiting for them; before the first is extracted, it is missed
-        only if nobody extracts, either.
+        An infer worker may be waiting for the first shard to be extracted, unless no worker extracts either.
         """
-        idle = []
-        if self.planned and not self.extracted and not self.extracting:
-            idle.append(Work.EXTRACT)
-        if not self.inferring and (self.extracted or (self.planned and not self.extracting and not self.done)):
-            idle.append(Work.INFER)
-        return idle
+        no_extract = self.planned and not self.extracted and not self.extracting
+        no_infer = not self.inferring and (self.extracted or (self.planned and not self.extracting and not self.done))
+        return [stage for stage, is_idle in ((Work.EXTRACT, no_extract), (Work.INFER, no_infer)) if is_idle]
 
     @property
     def status(self) -> str:
@@ -112,7 +107,7 @@ class PlanState:
 
 
 def no_worker_message(stage: str, *, model: str | None = None) -> str:
-    """Say how to start a worker of a stage, without a full stop; `model` is one other than that of the settings."""
+    """Return how to start a worker, without a full stop; `model` is that of the run if the settings have another."""
     start = shlex.join(["reelabel", "worker", stage, *(["--model", model] if model and stage == "infer" else [])])
     loading = ", unless one is loading its model" if stage == "infer" else ""
     return f"No {stage} worker has a shard: start one by `{start}`{loading}"
@@ -122,12 +117,12 @@ def no_worker_message(stage: str, *, model: str | None = None) -> str:
 def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
     """Hold the lock for planning a dataset and spec; other planners wait, and then find the plan.
 
-    Meanwhile the dataset is neither archived nor restored. If a planner dies, the lock is released; its plan has no row
-    yet, and is ignored.
+    Meanwhile, the dataset can be neither archived nor restored. If a planner dies, the lock is released, and the files
+    of its plan are ignored, since the plan has no row yet.
     """
     key = func.hashtextextended(f"plan/{scope.dataset}/{scope.spec_id}", 0)
-    # A lock of the transaction, since a pooler may give a session to others after each. Once another query has followed
-    # that of the lock, it has neither a snapshot nor an id, which would keep Postgres from vacuuming.
+    # A lock of the transaction, since a pooler may lend a session to others after each. The query after the lock ends
+    # the lock's snapshot, which would keep Postgres from vacuuming.
     with database_errors(), engine.connect() as connection:
         connection.execute(_UNLIMITED)
         connection.execute(select(func.pg_advisory_xact_lock(key)))
@@ -136,12 +131,12 @@ def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(DBAPIError):  # the session may have been lost during planning, and the lock with it
+            with suppress(DBAPIError):  # the session, and with it the lock, may have been lost
                 connection.rollback()
 
 
 def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
-    """Record a plan whose files are on the store, and the jobs of each shard, so that its shards can be leased.
+    """Record a plan whose files are on the store, so that its shards can be leased.
 
     Raises:
         PlanLostError: Another run has recorded a plan for the same jobs; nothing was recorded.
@@ -155,7 +150,7 @@ def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
 
 
 def find_shared_plan(engine: Engine, scope: Scope, *, manifest_fingerprint: str) -> Plan | None:
-    """Find the open shared plan of a manifest's version under a spec; None if there is none."""
+    """Find the open plan that runs of a version of a manifest under a spec share; None if there is none."""
     query = _plans().where(scope.matches(PLAN), PLAN.c.manifest_fingerprint == manifest_fingerprint, PLAN.c.shared)
     with database_errors(), engine.connect() as connection:
         row = connection.execute(query).mappings().one_or_none()
@@ -163,14 +158,13 @@ def find_shared_plan(engine: Engine, scope: Scope, *, manifest_fingerprint: str)
 
 
 def open_plans(engine: Engine, *, run_id: UUID | None = None) -> list[Plan]:
-    """List the open plans, oldest first; optionally only those that a run created."""
+    """List the open plans, or those that a run created, oldest first."""
     query = _plans() if run_id is None else _plans().where(PLAN.c.run_id == run_id)
     with database_errors(), engine.connect() as connection:
         return [Plan(**row) for row in connection.execute(query.order_by(PLAN.c.created_at)).mappings()]
 
 
 def plan_dataset(engine: Engine, plan_id: UUID) -> str | None:
-    """Return the dataset of a plan; None if there is no such plan."""
     with database_errors(), engine.connect() as connection:
         return connection.execute(select(PLAN.c.dataset).where(PLAN.c.plan_id == plan_id)).scalar_one_or_none()
 
@@ -191,14 +185,13 @@ def plan_state(engine: Engine, plan_id: UUID) -> PlanState:
 
 
 def done_shards(engine: Engine, plan_id: UUID) -> list[int]:
-    """List the indexes of a plan's shards that are done."""
     query = select(SHARD.c.shard_index).where(SHARD.c.plan_id == plan_id, SHARD.c.state == "done")
     with database_errors(), engine.connect() as connection:
         return list(connection.execute(query).scalars())
 
 
 class ShardSums(NamedTuple):
-    """The summed tallies of shards, and the engines that did them, with their GPUs."""
+    """The summed tallies of shards, and the numbers of engines that answered them and of their GPUs."""
 
     tally: dict[str, float]
     engines: int
@@ -206,31 +199,30 @@ class ShardSums(NamedTuple):
 
 
 def sum_shard_reports(engine: Engine, plan_id: UUID, *, excluded: Sequence[int] = ()) -> ShardSums:
-    """Sum the reports of a plan's done shards, without the excluded ones."""
+    """Sum the reports of a plan's done shards, except those in `excluded`."""
     parameters = {"plan_id": plan_id, "excluded": list(excluded)}
     with database_errors(), engine.connect() as connection:
         return ShardSums(*connection.execute(_SUMS, parameters).one())
 
 
 def is_drained(engine: Engine, plan_id: UUID) -> bool:
-    """Check whether a plan has no shard left to process; cheaper than `plan_state`."""
+    """Whether no shard of a plan is left to process; cheaper than `plan_state`."""
     left = select(SHARD.c.shard_index).where(SHARD.c.plan_id == plan_id, SHARD.c.state.in_(_UNDONE)).limit(1)
     with database_errors(), engine.connect() as connection:
         return connection.execute(left).first() is None
 
 
 def count_extracted(engine: Engine, plan_id: UUID) -> int:
-    """Count a plan's shards that are extracted and await inference."""
     query = select(func.count()).where(SHARD.c.plan_id == plan_id, SHARD.c.state == "extracted")
     with database_errors(), engine.connect() as connection:
         return connection.execute(query).scalar_one()
 
 
 def close_plan(engine: Engine, plan_id: UUID, *, state: str) -> bool:
-    """Record that a plan is `done` or `dropped`, and revoke the leases of its unfinished shards.
+    """Set a plan's state to `done` or `dropped`, and revoke the leases of its unfinished shards.
 
     Returns:
-        Whether the plan was open until now.
+        Whether the plan was open.
     """
     ended = {"state": state, "ended_at": func.now()}
     is_open = (PLAN.c.plan_id == plan_id) & (PLAN.c.state == "open")

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,47 +31,33 @@ _MAX_TICKS = 400
 
 
 class Frame(NamedTuple):
-    """A frame that the model saw.
+    """A frame that the model saw."""
 
-    Attributes:
-        time_s: Presentation time in seconds.
-        image: Thumbnail as a WebP data URI; None if it cannot be decoded.
-    """
-
-    time_s: float
+    time_s: float  # presentation time
     is_keyframe: bool
-    image: str | None
+    image: str | None  # thumbnail as a WebP data URI; None if it cannot be decoded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """The frames of a video that the model saw.
-
-    Attributes:
-        picks: Indices into `frames`, as shown, with repeats.
-        keyframe_times_s: Times of all keyframes of the file; None if only those among `frames` are known.
-        width_px: Width of the frames as the model saw them.
-        sampler: The sampler that selected them.
-        frames_decoded: Number of frames decoded when their frame file was written.
-        note: Why there are no thumbnails, or what is wrong with the video; empty otherwise.
-    """
+    """The frames of a video that the model saw."""
 
     frames: tuple[Frame, ...]
-    picks: tuple[int, ...]
-    keyframe_times_s: tuple[float, ...] | None
+    picks: tuple[int, ...]  # indices into `frames`, as shown, with repeats
+    keyframe_times_s: tuple[float, ...] | None  # of all keyframes of the file; None if only those of `frames` are known
     keyframes_in_file: int
     duration_s: float
     fps: float
     total_frames: int | None
-    width_px: int
+    width_px: int  # of the frames as the model saw them
     height_px: int
-    sampler: str
-    frames_decoded: int
-    note: str
+    sampler: str  # that selected them
+    frames_decoded: int  # when their frame file was written
+    note: str  # why there are no thumbnails, or what is wrong with the video
 
     @cached_property
     def times_shown(self) -> Counter[int]:
-        """Number of times that each frame was shown, by its index in `frames`."""
+        """How often each frame was shown, by its index in `frames`."""
         return Counter(self.picks)
 
     @property
@@ -111,17 +98,16 @@ def make_strip(frames: Frames, *, long_side_px: int = THUMBNAIL_PX) -> Strip:
     except FrameFileError as error:
         note = f"No thumbnails: {error.message}"
     aspect = known.pixel_aspect or 1.0
-    columns = zip(known.time_s.tolist(), known.is_keyframe.tolist(), strict=True)
+    pixels = repeat(None, len(known.time_s)) if images is None else images
+    columns = zip(known.time_s.tolist(), known.is_keyframe.tolist(), pixels, strict=True)
     return Strip(
         frames=tuple(
             Frame(
                 time_s=round(time_s, 4),
                 is_keyframe=is_keyframe,
-                image=None
-                if images is None
-                else thumbnail(images[row], pixel_aspect=aspect, long_side_px=long_side_px),
+                image=thumbnail(image, pixel_aspect=aspect, long_side_px=long_side_px) if image is not None else None,
             )
-            for row, (time_s, is_keyframe) in enumerate(columns)
+            for time_s, is_keyframe, image in columns
         ),
         picks=tuple(frames.shown.tolist()),
         keyframe_times_s=_keyframe_times_s(known),

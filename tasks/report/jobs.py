@@ -62,36 +62,22 @@ SPENT_MS: ColumnElement[float] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCard:
-    """The data of one job's card.
+    """The data of one job's card."""
 
-    Attributes:
-        row: Row of the job, a result or a failure.
-        job: The job; None if the manifest no longer has it, or has another question under its id.
-        selected_because: Why it was selected.
-        before: Its label in the run it is compared with; None if unchanged, or if there is none.
-        choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
-        question: The question; None if the manifest now has another one.
-        strip: The frames of its one video; None if they are not included.
-        no_strip: Why they are not included; empty otherwise.
-        media: If it shows several videos and images: their `kind`, `uri`, `strip` and `no_strip`, in order.
-        chunks: Rows of its chunks with their `strip`; empty if it was not cut, or has too many.
-    """
-
-    row: RowMapping
-    job: Job | None
+    row: RowMapping  # a result or a failure
+    job: Job | None  # None if the manifest no longer has it, or has another question under its id
     selected_because: Sequence[str]
-    before: str | None
-    choices: Sequence[tuple[str, float]] | None
-    question: str | None
+    before: str | None  # its label in the run it is compared with; None if unchanged, or if there is none
+    choices: Sequence[tuple[str, float]] | None  # with their probabilities; None if the job failed or has changed
+    question: str | None  # None if the manifest now has another one
     system_prompt: str | None
-    strip: Strip | None
-    no_strip: str
-    media: Sequence[Mapping[str, Any]]
-    chunks: Sequence[Mapping[str, Any]]
+    strip: Strip | None  # the frames of its one video; None if they are not included
+    no_strip: str  # why they are not included
+    media: Sequence[Mapping[str, Any]]  # of several videos and images: `kind`, `uri`, `strip` and `no_strip`, in order
+    chunks: Sequence[Mapping[str, Any]]  # rows with their `strip`; empty if it was not cut, or has too many
 
     @property
     def job_id(self) -> str:
-        """The id of the job."""
         return str(self.row["job_id"])
 
     @property
@@ -101,12 +87,10 @@ class JobCard:
 
     @property
     def start_s(self) -> float | None:
-        """Start of the segment."""
         return self.job.start_s if self.job else None
 
     @property
     def end_s(self) -> float | None:
-        """End of the segment."""
         return self.job.end_s if self.job else None
 
     @property
@@ -117,18 +101,13 @@ class JobCard:
 
 
 class Sources(NamedTuple):
-    """Sources of the data of jobs, in addition to their rows.
-
-    Attributes:
-        spec: Spec of their answers; None if this version cannot read it.
-        thumbnail_px: Maximum longer side of their frames.
-    """
+    """Sources of the data of jobs, in addition to their rows."""
 
     manifest_uri: str
-    spec: RunSpec | None
+    spec: RunSpec | None  # of their answers; None if this version cannot read it
     objects: ObjectStore
     cache: FrameCache
-    thumbnail_px: int = THUMBNAIL_PX
+    thumbnail_px: int = THUMBNAIL_PX  # maximum longer side of their frames
 
 
 def select_jobs(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from tasks.evaluation.scores import Proportion
+    from tasks.evaluation.scores import Estimate
 
 T = TypeVar("T")
 
@@ -257,7 +257,7 @@ def _short(number: int) -> str:
     return str(number)
 
 
-def _interval(share: Proportion) -> str:
+def _interval(share: Estimate) -> str:
     return f"{share.low:.1%} to {share.high:.1%}"
 
 

@@ -23,17 +23,11 @@ _FRAMES = "frames"
 
 
 class Uncertain(NamedTuple):
-    """The jobs to review.
-
-    Attributes:
-        jobs: Labelled jobs, the lowest margin first.
-        changed: Number of jobs left out because the manifest has another question under their ids, or none.
-        bare: Number of jobs without frames in the cache.
-    """
+    """The labelled jobs to review, the lowest margin first."""
 
     jobs: list[JobCard]
-    changed: int
-    bare: int
+    changed: int  # left out because the manifest has another question under their ids, or none
+    bare: int  # without frames in the cache
 
 
 def load_uncertain(connection: Connection, scope: Scope, sources: Sources, *, limit: int) -> Uncertain:

@@ -27,22 +27,15 @@ _CLOCK_SKEW_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The shards that finished during a run, including those of other runs' plans.
+    """The shards that finished during a run, including those of other runs' plans."""
 
-    Attributes:
-        drawn: An evenly spaced selection, in the order of extraction: `shard`, `extract_s` and `infer_s`, the latter
-            two from and to how many seconds after the start of the run.
-        shards: Number of shards.
-        extract_s: Seconds during which at least one shard was being extracted.
-        infer_s: Seconds during which at least one shard was being answered.
-        both_s: Seconds during which both happened.
-    """
-
+    # An evenly spaced selection, in the order of extraction: `shard`, and the start and end of its extraction and
+    # inference, `extract_s` and `infer_s`, in seconds since the start of the run.
     drawn: Sequence[Mapping[str, Any]]
     shards: int
-    extract_s: float
-    infer_s: float
-    both_s: float
+    extract_s: float  # during which at least one shard was being extracted
+    infer_s: float  # during which at least one shard was being answered
+    both_s: float  # during which both happened
 
 
 def load_timeline(connection: Connection, scope: Scope, run: RowMapping) -> Timeline | None:

@@ -1,6 +1,6 @@
-"""Archives of datasets: all rows of one as Parquet files, in a folder of their own for each table.
+"""Archives of datasets: all rows as Parquet files, in a folder for each table.
 
-Rows are compared by a digest that Postgres computes: of those in the tables, and of those read back from the files.
+They are verified by a digest that Postgres computes of the rows in the tables, and of those read back from the files.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _TYPES: dict[type[TypeEngine[Any]], pa.DataType] = {
     Double: pa.float64(),
     DateTime: pa.timestamp("us", "UTC"),
 }
-# The digest is of rows as text, and files are read and written between statements.
+# The digest is of rows as text; and files are read and written between statements, however long it takes.
 _SETTINGS = text(
     "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true), "
     "set_config('idle_in_transaction_session_timeout', '0', true), set_config('extra_float_digits', '1', true), "
@@ -93,7 +93,7 @@ _OF_PLANS = select(PLAN.c.plan_id)
 
 
 def _belongs(dataset: str) -> dict[Table, ColumnElement[bool]]:
-    """Return which rows of each table belong to a dataset, in an order in which they can be inserted."""
+    """Return the conditions for a dataset's rows by table, in an order in which they can be inserted."""
     runs, plans = _OF_RUNS.where(RUN.c.dataset == dataset), _OF_PLANS.where(PLAN.c.dataset == dataset)
     of_runs = RUN_SPEC.c.run_id.in_(runs)
     by_name = (EVALUATION, RESULT, FAILURE, CHUNK, DESCRIPTION, DESCRIPTION_CHUNK, RESULT_HISTORY)
@@ -108,7 +108,7 @@ def _belongs(dataset: str) -> dict[Table, ColumnElement[bool]]:
 
 
 class _Sum(NamedTuple):
-    """The number of some rows, and their digest: the same for the same rows in any order."""
+    """The number of rows, and their digest, which does not depend on their order."""
 
     rows: int
     digest: int
@@ -122,8 +122,6 @@ _NONE = _Sum(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of an archive."""
-
     objects: ObjectStore
     folder: str
 
@@ -141,13 +139,6 @@ class _Files:
         except (ObjectMissingError, pl.exceptions.PolarsError) as error:
             raise ConfigurationError(f"{self.uri(table, number)} is missing or damaged: {error}.") from error
 
-    def require_empty(self) -> None:
-        if next(iter(self.objects.list(self.folder)), None) is not None:
-            raise ConfigurationError(f"{self.folder} is not empty; name a new folder for the archive.")
-
-    def write_contents(self, contents: dict[str, Any]) -> None:
-        self.objects.replace(f"{self.folder}/{_CONTENTS}", json.dumps(contents, indent=1).encode())
-
     def contents(self) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads(self.objects.read(f"{self.folder}/{_CONTENTS}"))
@@ -159,16 +150,16 @@ class _Files:
 def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: str, *, notify: Notify) -> int:
     """Write a dataset's rows to Parquet files, read them back, and delete the rows; return how many.
 
-    All in one transaction, in which no run of the dataset can start. The specs stay, since others may use them.
-
-    The target is a folder, local or `s3://`, which must be empty; `notify` is called with the progress.
+    All is one transaction, in which no run of the dataset can start. The specs stay, since other datasets may use them.
+    The target is an empty folder, local or `s3://`; `notify` is called with the progress.
 
     Raises:
         ConfigurationError: The dataset has no run, one in progress, or a shard at a worker; the folder is not empty; or
-            the rows were not read back as they were written. No row was deleted.
+            the rows read back differ from those in the tables. No row was deleted.
     """
     files = _Files(objects, target.rstrip("/"))
-    files.require_empty()
+    if next(iter(objects.list(files.folder)), None) is not None:
+        raise ConfigurationError(f"{files.folder} is not empty; name a new folder for the archive.")
     belongs = _belongs(dataset)
     with database_errors(), engine.begin() as connection:
         connection.execute(_SETTINGS)
@@ -180,23 +171,25 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
         for table in reversed(belongs):
             if table is not SPEC:
                 found: _Sum | None = None
+                columns = (table.c[name] for name in tables[table.name]["columns"])
                 with suppress(IntegrityError):  # a new row refers to one of these
-                    found = _delete(connection, table, belongs[table], tables[table.name]["columns"])
+                    found = _sum(connection, delete(table).where(belongs[table]).returning(*columns).cte("gone"))
                 if found != _sum_of(tables[table.name]):
                     raise ConfigurationError(
                         f"Rows of {table.fullname} changed while they were archived; delete {target}, and try again."
                     )
-        files.write_contents({"dataset": dataset, "tables": tables})
+        contents = {"dataset": dataset, "tables": tables}
+        objects.replace(f"{files.folder}/{_CONTENTS}", json.dumps(contents, indent=1).encode())
     return sum(each["rows"] for name, each in tables.items() if name != SPEC.name)
 
 
 def restore_dataset(engine: Engine, objects: ObjectStore, source: str, *, notify: Notify) -> tuple[str, int]:
     """Insert the rows of an archive, all or none; return the dataset and the number of rows.
 
-    The login owns the tables; `notify` is called with the progress.
+    The login is the owner of the tables; `notify` is called with the progress.
 
     Raises:
-        ConfigurationError: The folder is no archive, a file is missing or damaged, or the dataset has rows.
+        ConfigurationError: The folder is not an archive, a file is missing or damaged, or the dataset has rows.
     """
     files = _Files(objects, source.rstrip("/"))
     contents = files.contents()
@@ -238,8 +231,8 @@ def _require_closed(connection: Connection, dataset: str) -> None:
 def _write_table(
     connection: Connection, table: Table, condition: ColumnElement[bool], files: _Files, *, notify: Notify
 ) -> dict[str, Any]:
-    """Write a table's rows to files; return what restoring them needs to know: columns, rows, digest and files."""
-    names = [column.name for column in table.c if column.identity is None]  # Postgres numbers these itself
+    """Write a table's rows to files; return their entry in the contents: columns, rows, digest and files."""
+    names = [column.name for column in table.c if column.identity is None]  # Postgres generates identities
     found, number = _NONE, 0
     for number, frame in enumerate(_frames(connection, table, condition, names), 1):
         files.write(table, number, frame)
@@ -257,7 +250,7 @@ def _insert_table(
         found = found.plus(some)
         rows = insert(table).from_select(names, select(copied))
         connection.execute(rows.on_conflict_do_nothing() if table is SPEC else rows)
-    # Rows of other datasets are in the files, but not under the condition.
+    # If files have rows of another dataset, they do not match the condition.
     inserted = found if table is SPEC else _sum(connection, select(*(table.c[name] for name in names)).where(condition))
     if not found == inserted == _sum_of(expected):
         raise ConfigurationError(f"The files of {table.name} in {files.folder} are damaged; no row was restored.")
@@ -276,14 +269,10 @@ def _sum(connection: Connection, rows: Table | Select[Any] | CTE) -> _Sum:
     return _Sum(count, int(total))
 
 
-def _delete(connection: Connection, table: Table, condition: ColumnElement[bool], names: list[str]) -> _Sum:
-    return _sum(connection, delete(table).where(condition).returning(*(table.c[name] for name in names)).cte("gone"))
-
-
 def _read_back(
     connection: Connection, table: Table, names: list[str], files: _Files, number: int
 ) -> Iterator[tuple[Table, _Sum]]:
-    """Yield the rows of each file of a table, in a temporary table without keys."""
+    """Yield a temporary table, without keys, with the rows of each file of a table, and their sum."""
     columns = (Column(name, table.c[name].type) for name in names)
     copied = Table("read_back", MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
     copied.create(connection)
@@ -329,7 +318,7 @@ def _with_lists(frame: pl.DataFrame, columns: list[Column[Any]]) -> pl.DataFrame
 
 
 def _advance_fence(connection: Connection, dataset: str) -> None:
-    """Have new leases count as newer than those of the rows, which may be another database's."""
+    """Raise the sequence of fences above those of the rows, which may be another database's."""
     newest = max(
         connection.execute(
             select(func.coalesce(func.max(table.c.fence), 0)).where(table.c.dataset == dataset)

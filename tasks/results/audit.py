@@ -1,4 +1,4 @@
-"""Audit that every job of a manifest has exactly one label, or description, or one failure."""
+"""Audit: every job of a manifest has exactly one label, description or failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sql.queries import read_query
 from tasks.database.tables import RESULT, SPEC
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
 from tasks.domain import LOW_CHOICE_MASS
-from tasks.results.summary import count_asked_low_mass, count_copied
+from tasks.results.summary import read_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,22 +35,22 @@ _COLUMNS = {"ending": pa.string(), "job_id": pa.string(), "code": pa.string()}
 _SCHEMA = pa.schema(_COLUMNS.items())
 _LISTED = table("job_audit", *(column(name, Text) for name in _COLUMNS))
 _ROWS = select(*_LISTED.c).order_by(_LISTED.c.ending, _LISTED.c.job_id)
-# For `backfill --ids-file`, which accepts unique ids of the manifest.
+# For `backfill --ids-file`, which takes distinct ids of the manifest.
 _IDS = select(_LISTED.c.job_id).where(_LISTED.c.ending.not_in(("orphaned", "repeated"))).distinct().order_by("job_id")
 
 
 def check_listing(path: Path) -> None:
-    """Check that the suffix of a list's name selects a known format."""
+    """Raise ConfigurationError if the suffix of a list's name is that of no format; see `write_listing`."""
     if path.suffix not in {".parquet", ".csv", ".txt"}:
         raise ConfigurationError(f"Unknown format of --list {path}; use a name that ends in .parquet, .csv or .txt.")
 
 
 def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> None:
-    """Write the audit's temporary table `job_audit` to a file; its suffix selects the format, see `check_listing`.
+    """Write the temporary table `job_audit` to a .parquet, .csv or .txt file.
 
     Parquet and CSV files have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id and
-    code. Text files have one id per line, of those jobs of the manifest that a backfill can repeat. No text of a CSV
-    file is a formula (`without_formulas`), unless `raw`.
+    code. Text files have one id per line, of the jobs that a backfill can repeat. Texts of CSV files that a spreadsheet
+    would take for formulas are escaped (`without_formulas`), unless `raw`.
     """
     if path.suffix == ".txt":
         with path.open("w", encoding="utf-8") as file:
@@ -84,20 +84,19 @@ class AuditReport:
 
     Attributes:
         jobs: Rows of the manifest.
-        labels: Jobs with a current label, or description, and no failure.
+        labels: Jobs with a current label or description, and no failure.
         failures: Jobs with a current failure and no label.
         missing: Jobs with neither.
         doubled: Jobs with both.
         stale: Jobs whose row was written for another prompt, video or choices.
         repeated: Ids that occur in several rows of the manifest.
-        orphaned: Rows of the dataset whose job is not in the manifest; not an error, since manifests may share a
-            dataset.
-        examples: The first few ids of jobs that are missing, doubled, stale or repeated.
+        orphaned: Rows of the dataset whose job is not in the manifest; no fault, since manifests may share a dataset.
+        examples: The first ids of jobs that are missing, doubled, stale or repeated.
         chunks: Chunks of the jobs that were cut.
-        chunks_failed: Those of them without an answer.
-        describes: Whether jobs are described, so that `labels` counts descriptions.
-        low_mass: Those of `labels` whose choices together have a probability below `LOW_CHOICE_MASS`.
-        copied: Those of `labels` that are of another job, whose video is a near-duplicate.
+        chunks_failed: Chunks without an answer.
+        describes: Whether `labels` counts descriptions.
+        low_mass: Labels whose choices together have a probability below `LOW_CHOICE_MASS`.
+        copied: Labels copied from another job, whose video is a near-duplicate.
     """
 
     jobs: int
@@ -118,16 +117,13 @@ class AuditReport:
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether every job has exactly one current row."""
         return self.labels + self.failures == self.jobs and not self.repeated
 
     @property
     def without_missing(self) -> AuditReport:
-        """The same report without the missing jobs."""
         return replace(self, jobs=self.jobs - self.missing, missing=0)
 
     def __str__(self) -> str:
-        """Describe the result in one sentence."""
         ended = pluralize(self.labels, "description" if self.describes else "label")
         if self.low_mass:
             ended += f" ({self.low_mass:,} with choice_mass below {LOW_CHOICE_MASS})"
@@ -154,10 +150,9 @@ def audit_jobs(
     listing: Path | None = None,
     raw: bool = False,
 ) -> AuditReport:
-    """Compare a manifest's jobs with the rows of the database, in one snapshot.
+    """Compare a manifest's jobs with the rows of the database; `listing` gets the jobs without a valid label.
 
-    Data frames have the manifest's columns, `row` and `job_digest`. The jobs without a valid label are written to
-    `listing`, if there is one, as `write_listing` does.
+    Data frames have the manifest's columns, `row` and `job_digest`; `raw` is that of `write_listing`.
     """
     seen = _SeenIds()
     with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
@@ -168,8 +163,7 @@ def audit_jobs(
         rows = connection.execute(_COUNTS).all()
         chunks, chunks_failed = connection.execute(_CHUNKS, scope.key).one()
         describes = connection.scalar(select(SPEC.c.body.has_key("job")).where(SPEC.c.spec_id == scope.spec_id))
-        low_mass = count_asked_low_mass(connection, scope.matches(RESULT))
-        copied = count_copied(connection, scope.matches(RESULT))
+        figures = read_figures(connection, scope.matches(RESULT))
         if listing:
             write_listing(connection, listing, raw=raw)
     return replace(
@@ -177,13 +171,13 @@ def audit_jobs(
         chunks=chunks,
         chunks_failed=chunks_failed,
         describes=bool(describes),
-        low_mass=low_mass,
-        copied=copied,
+        low_mass=figures["low_mass"],
+        copied=figures["copied"],
     )
 
 
 class _SeenIds:
-    """Hashes of the ids that pass, since grouping ten million ids in Postgres would take longer than all else."""
+    """Hashes of ids as they are copied: to group ten million ids in Postgres would take longer than all else."""
 
     def __init__(self) -> None:
         self._hashes = [pl.Series([], dtype=pl.UInt64)]

@@ -1,4 +1,4 @@
-"""Selection of jobs by id and outcome, in the database."""
+"""Selects jobs by id and outcome, in the database."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CHOSEN = Table(
 )
 _BEFORE, _, _AFTER = read_query("choose").partition("{where}")
 _JOB_STATE = text("SELECT * FROM reelabel.job_state LIMIT 0")
-# Of the view's columns, those that the query takes from the manifest, or that are the same for all jobs.
+# Columns of the view that the query takes from the manifest, or that are the same for all jobs.
 _NOT_TAKEN = frozenset({"dataset", "spec_id", "job_id", "job_digest", "source_fingerprint", "state", "task", "subtask"})
 _UNKNOWN = text("SELECT job_id FROM named EXCEPT SELECT job_id FROM manifest_jobs ORDER BY job_id")
 _EVERY_JOB = "true"
@@ -62,11 +62,10 @@ class ChosenJobs:
     """The jobs that a selection matches.
 
     Attributes:
-        jobs: The selected jobs of the manifest.
-        reasons: Number of selected jobs by outcome: `missing`, `labelled`, or the code of their failure.
-        runs: Number of selected jobs by the run that wrote their result.
+        reasons: Number of jobs by outcome: `missing`, `labelled`, or the code of their failure.
+        runs: Number of jobs by the run that wrote their result.
         unknown: Named ids that are not in the manifest, sorted.
-        elsewhere: Which other specs have what was looked for, and how to select it there; one sentence each.
+        elsewhere: A sentence for each other spec that has matching jobs, with how to select them there.
     """
 
     jobs: JobTable
@@ -93,9 +92,9 @@ def choose_jobs(
         scope: The rows that determine the outcomes of jobs.
         selection: The user's selection.
         jobs: The jobs to select from.
-        run_id: The run that wrote the rows; None accepts any run.
-        named: Ids of jobs to select in addition; duplicates are ignored.
-        timeout_s: Time limit of the query, not counting the copy of the jobs.
+        run_id: The run that wrote the rows; None accepts any.
+        named: Ids of jobs to select in addition.
+        timeout_s: Time limit of the query, without the copy of the jobs.
 
     Raises:
         ConfigurationError: Postgres rejects the user's SQL, the query times out, or the login can write.
@@ -127,7 +126,7 @@ def _count_by(connection: Connection, value: ColumnElement[Any]) -> dict[Any, in
 
 
 def _require_reader(connection: Connection) -> None:
-    """Refuse a login that can write: a function called by the user's SQL could make its transaction writable."""
+    """Refuse a login that can write: the user's SQL could call a function that makes its transaction writable."""
     if connection.execute(_CAN_WRITE).scalar_one():
         raise ConfigurationError(
             "A condition in SQL requires a read-only login, but this one can write; set database.reader_url to a login "
@@ -148,15 +147,15 @@ def _fill_chosen(
     columns = set(connection.execute(_JOB_STATE).keys()) - _NOT_TAKEN
     before = _BEFORE.replace("{columns}", ", ".join(f"ended.{name}" for name in sorted(columns)))
     driver: Any = connection.connection.driver_connection
-    # With server-side parameters, the user's text is sent verbatim, including percent signs, and Postgres accepts only
-    # a single statement.
+    # With server-side parameters, the user's text is sent as it is, with its percent signs, and Postgres accepts only a
+    # single statement.
     with _sql_errors(where, start=len(before)), psycopg.RawCursor(driver) as cursor:
         cursor.execute(f"{before}{where}{_AFTER}", values)
 
 
 @contextmanager
 def _sql_errors(where: str, *, start: int) -> Iterator[None]:
-    """Report errors in the user's SQL, which begins at `start` in its statement, with their position in it."""
+    """Convert errors in the user's SQL, which begins at `start` of its statement, with their position in it."""
     try:
         yield
     except psycopg.errors.QueryCanceled:

@@ -1,4 +1,4 @@
-"""The rows of chunks: written with the row of their job, and read so that none is asked about twice."""
+"""The rows of chunks: written with the row of their job, and read so that no chunk is answered twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tasks.domain.chunks import ChunkOutcome, CutShard
 
 _COLUMNS = ("job_id", "job_digest", "chunk", "start_s", "end_s", "shard_index")
-# Of a label, whether of a job or of a chunk.
+# Columns of a label, of a job or of a chunk.
 ANSWER_COLUMNS = ("label", "routed_by", "probabilities", "margin", "entropy_nats", *names_of(Answer, OrderBias))
 _ONE_ORDER = (1, None, None, None)  # in place of an `OrderBias`
 _FAILED = ("source_fingerprint", "stage", "code", "message")
@@ -39,19 +39,26 @@ def replace_chunks(
 ) -> None:
     """Write the rows of chunks, each with its fence, in the transaction of their jobs' rows.
 
-    All earlier chunks of the jobs in `replaced` go. `shared` has the values that are the same in all rows.
+    All earlier chunks of the jobs in `replaced` are deleted. `shared` has the values that are the same in all rows.
     """
     if replaced:
         key = Scope(dataset=shared["dataset"], spec_id=shared["spec_id"]).matches(CHUNK)
         connection.execute(delete(CHUNK).where(key & (CHUNK.c.job_id == func.any([*replaced]))))
-    answered = [(chunk, fence) for chunk, fence in chunks if isinstance(chunk.outcome, JobResult)]
-    failed = [(chunk, fence) for chunk, fence in chunks if isinstance(chunk.outcome, Failure)]
+    outcomes = [(chunk, chunk.outcome, fence) for chunk, fence in chunks]
+    answered = [(chunk, each, fence) for chunk, each, fence in outcomes if isinstance(each, JobResult)]
+    failed = [(chunk, each, fence) for chunk, each, fence in outcomes if isinstance(each, Failure)]
     if answered:
-        rows = ((fence, *_key(each), *_answered(each.outcome)) for each, fence in answered)
+        rows = (
+            (fence, *_key(each), *answer_values(result), *values_of(FrameProvenance, result.provenance))
+            for each, result, fence in answered
+        )
         names = ("fence", *_COLUMNS, *ANSWER_COLUMNS, *names_of(FrameProvenance))
         copy_rows(connection, CHUNK, names, rows, shared=shared)
     if failed:
-        rows = ((fence, *_key(each), *_failed(each.outcome)) for each, fence in failed)
+        rows = (
+            (fence, *_key(each), failure.source_fingerprint, failure.stage.value, failure.code, failure.message)
+            for each, failure, fence in failed
+        )
         copy_rows(connection, CHUNK, ("fence", *_COLUMNS, *_FAILED), rows, shared=shared)
 
 
@@ -71,16 +78,8 @@ def answer_values(result: JobResult) -> tuple[Any, ...]:
     )
 
 
-def _answered(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a JobResult, which the caller has checked
-    return *answer_values(result), *values_of(FrameProvenance, result.provenance)
-
-
-def _failed(failure: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a Failure, which the caller has checked
-    return failure.source_fingerprint, failure.stage.value, failure.code, failure.message
-
-
 def read_answered_chunks(engine: Engine, scope: Scope, cut: CutShard) -> dict[str, JobResult]:
-    """Read the answers about chunks of a shard's jobs, by the chunk's id, that need not be asked for again.
+    """Read the answers that chunks of a shard's jobs already have, by the chunk's id.
 
     They are about the same question, the same part and the same version of the video.
     """

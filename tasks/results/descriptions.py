@@ -1,4 +1,4 @@
-"""The rows of described videos and of their chunks: written with the end of their shard, and read as data frames."""
+"""The rows of described videos and of their chunks, written with the end of their shard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _cost_values = reader_of(DescriptionCost)
 def write_descriptions(
     connection: Connection, videos: Sequence[tuple[DescribedVideo, int]], *, shared: dict[str, Any]
 ) -> None:
-    """Write the rows of described videos, of which none may exist, in the transaction that also ends their shards.
+    """Write the rows of described videos, of which none may exist, in the transaction that ends their shards.
 
     Each video comes with the fence of its lease; `shared` has the values that are the same in all rows.
     """
@@ -92,7 +92,7 @@ def _caption(caption: ScoredText | None) -> tuple[str | None, float | None, floa
 
 
 def count_frames(engine: Engine, run_id: UUID) -> tuple[int, int]:
-    """Return how many frames a run has decoded and embedded, by its rows."""
+    """Return the numbers of frames that a run has decoded and embedded, according to its rows."""
     sums = (func.coalesce(func.sum(DESCRIPTION.c[name]), 0) for name in ("frames_decoded", "frames_embedded"))
     with database_errors(), engine.connect() as connection:
         decoded, embedded = connection.execute(select(*sums).where(DESCRIPTION.c.run_id == run_id)).one()

@@ -1,4 +1,4 @@
-"""Comparison of a run's answers with those of an earlier run, or with those that they replaced."""
+"""Comparison of a run's answers with those of an earlier run, or with the answers that they replaced."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _DIFF = text(read_query("diff"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPair:
-    """Two answers to the same question."""
-
     job_id: str
     task: str | None
     label_before: str
@@ -33,19 +31,19 @@ class AnswerPair:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the label is another one."""
         return self.label_before != self.label_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDiff:
-    """How the answers of one task differ, in numbers of jobs.
+    """Differences of the answers of one task, in numbers of jobs.
 
     Attributes:
         changed: Jobs with another label.
         up: Jobs whose margin rose.
         down: Jobs whose margin fell.
-        labels: Number of changed jobs by their labels before and after, the most frequent first.
+        margin_change: Mean change of the margin.
+        labels: Changed jobs by their labels before and after, the most frequent first.
     """
 
     task: str | None
@@ -59,11 +57,11 @@ class TaskDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDiff:
-    """The answers that both sides have.
+    """The jobs that have an answer on both sides.
 
     Attributes:
         pairs: Answers to the same question, in the order of job ids.
-        other_questions: Number of jobs whose question has changed in between.
+        other_questions: Number of jobs whose question has changed.
     """
 
     pairs: tuple[AnswerPair, ...]
@@ -71,7 +69,6 @@ class RunDiff:
 
     @property
     def tasks(self) -> list[TaskDiff]:
-        """Return the differences by task."""
         names = sorted({pair.task for pair in self.pairs}, key=lambda name: name or "")
         return [_task_diff(name, [pair for pair in self.pairs if pair.task == name]) for name in names]
 
@@ -93,7 +90,9 @@ def compare_runs(engine: Engine, run_id: UUID, *, earlier: UUID | None) -> RunDi
     """Compare a run's answers with those of an earlier run; None compares with the answers that it replaced."""
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(_DIFF, {"run_id": run_id, "earlier_run_id": earlier}).mappings().all()
-    same = [dict(row) for row in rows if row["is_same_question"]]
-    for row in same:
-        del row["is_same_question"]
-    return RunDiff(pairs=tuple(AnswerPair(**row) for row in same), other_questions=len(rows) - len(same))
+    pairs = tuple(
+        AnswerPair(**{name: value for name, value in row.items() if name != "is_same_question"})
+        for row in rows
+        if row["is_same_question"]
+    )
+    return RunDiff(pairs=pairs, other_questions=len(rows) - len(pairs))

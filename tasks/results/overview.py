@@ -27,11 +27,11 @@ class RunStatus:
 
     Attributes:
         state: `running`, `done`, `failed`, `cancelled`, or `lost` if its process or its heartbeat has ended.
-        ended: Number of these with a label or a failure.
-        failed: Number of these with a failure.
-        rejected: Number of invalid rows of its manifest, which it left out.
-        elapsed_s: Seconds from its start to its end, or to now.
-        message: Reason for its end, or a warning.
+        ended: Number of jobs with a label, a description or a failure.
+        failed: Number of jobs with a failure.
+        rejected: Number of invalid rows of the manifest, which were left out.
+        elapsed_s: Seconds from the start to the end, or to now.
+        message: Reason for the state, or a warning.
     """
 
     run_id: UUID
@@ -53,19 +53,18 @@ class RunStatus:
 
     @property
     def jobs_per_s(self) -> float:
-        """Mean rate of jobs that ended."""
         return self.ended / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @property
     def remaining_s(self) -> float | None:
-        """Estimated seconds for the remaining jobs at this rate; None if unknown."""
+        """Seconds that the remaining jobs take at this rate; None if unknown."""
         if self.state != "running" or not self.ended:
             return None
         return (self.jobs - self.ended) / self.jobs_per_s
 
 
 def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
-    """Read the runs in progress, then the latest ended ones, up to `limit` in total."""
+    """Read the runs in progress, then the latest of the others, up to `limit` in total."""
     with database_errors(), engine.connect() as connection:
         state = run_state(connection)
         in_progress_first = case((state == "running", 0), else_=1)
@@ -90,7 +89,7 @@ def _runs(state: Label[str]) -> Select[Any]:
 
 
 def list_unrepaired_runs(engine: Engine, *, within: timedelta) -> list[RunStatus]:
-    """Read the failed and lost runs of late, newest first, after which no run of the same manifest has finished."""
+    """Read the recent failed and lost runs, newest first, after which no run of the same manifest has finished."""
     later = RUN.alias("later")
     is_repaired = exists().where(
         later.c.manifest_uri == RUN.c.manifest_uri,
@@ -111,8 +110,8 @@ class Pace:
     """Speed of past runs of a dataset under a spec.
 
     Attributes:
-        jobs: Number of jobs that they answered; 0 without any run.
-        jobs_per_s: Mean rate, once the engine was loaded.
+        jobs: Number of jobs that ended; 0 without any run.
+        jobs_per_s: Mean rate while the engine was loaded.
         start_s: Mean seconds to load the engine.
         cost: Mean cost of a job; None if no run had prices.
     """
@@ -123,12 +122,12 @@ class Pace:
     cost: float | None
 
     def duration_s(self, jobs: int) -> float:
-        """Estimate the seconds that a number of jobs takes, including the start of the engine."""
+        """Estimate the seconds of a run of some jobs, including the start of the engine."""
         return self.start_s + jobs / self.jobs_per_s
 
 
 def past_pace(engine: Engine, scope: Scope, *, host: str | None) -> Pace:
-    """Measure the past runs of a dataset under a spec, on one host or, with None, on any."""
+    """Measure the past runs of a dataset under a spec, on one host, or on any if it is None."""
     jobs_ended = RUN.c.jobs_labelled + RUN.c.jobs_failed
     start_ms = cast(RUN.c.wall_ms[RunPhase.LOAD.value].astext, Double)
     query = select(

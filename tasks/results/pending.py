@@ -1,4 +1,4 @@
-"""Which jobs of a manifest still have to be answered; its known answers and tasks in the rows of the others."""
+"""The jobs of a manifest that still have to be answered, and its annotations in the rows of the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _URIS_PER_BATCH = 10_000
 _ENDED = {ROW: pa.uint32(), "source_fingerprint": pa.string()}
 _NO_ROW, _FAILED, _LABELLED = range(3)
-# Fingerprints are compared by 64-bit hashes: comparing ten million pairs of them errs once in 10^12 runs.
+# Fingerprints are compared by 64-bit hashes: of runs with ten million videos, one in 10^12 takes two for the same.
 _MISSING = pl.Series([None], dtype=pl.String).hash().item()
 
 
@@ -58,8 +58,8 @@ def pending_jobs(
         jobs: The jobs to select from.
         fingerprints_of: Returns the fingerprints of videos; None for those missing or refused. Called with sorted
             batches of up to 10,000 URIs, once per video and part of `jobs`, and only for jobs that have a row.
-        retry_failures: Include all failed jobs.
-        run_id: A run whose failures are all lasting, so that it does not repeat its own jobs when it plans again.
+        retry_failures: Whether to include all failed jobs.
+        run_id: A run that plans again: all of its own failures are lasting.
     """
     if not has_rows(engine, scope):
         return jobs
@@ -81,9 +81,9 @@ def changed_jobs(
     jobs: JobTable,
     fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
 ) -> JobTable:
-    """Select the jobs whose video is no longer the one that their label or failure is about.
+    """Select the jobs whose video has changed since their label or failure; a removed video has not changed.
 
-    The arguments are those of `pending_jobs`. A removed video does not count as another one.
+    The arguments are those of `pending_jobs`.
     """
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         outcomes = _Outcomes.of(jobs.rows)
@@ -96,7 +96,7 @@ def changed_jobs(
 
 @dataclass(frozen=True, slots=True)
 class _Outcomes:
-    """The outcome of each job by its row in the manifest, and the hash of its video's fingerprint at the time."""
+    """The state of each job by its row in the manifest, and the hash of the fingerprint that its outcome is about."""
 
     state: npt.NDArray[np.uint8]
     fingerprint_hash: npt.NDArray[np.uint64]
@@ -140,7 +140,7 @@ class _Outcomes:
 
 
 def _joined(part: pl.DataFrame, fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]) -> pl.DataFrame:
-    """Return the rows of jobs on several videos and images, and `now`: the hash of their common fingerprint."""
+    """Return the rows of jobs on several videos and images, with the hash of their joined fingerprint as `now`."""
     shown = media_of(part)
     uris = shown["uri"].unique().sort().to_list()
     found: dict[str, str | None] = {}
@@ -155,7 +155,7 @@ def _joined(part: pl.DataFrame, fingerprints_of: Callable[[Sequence[str]], Seque
 def _hash_fingerprints(
     uris: pl.Series, fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]
 ) -> npt.NDArray[np.uint64]:
-    """Hash every video's fingerprint, looked up in the order of the URIs, as stores list them."""
+    """Hash the fingerprints of videos, looked up in the order of their URIs, as stores list them."""
     order = uris.arg_sort().to_numpy()
     hashes = np.empty(len(uris), np.uint64)
     for start in range(0, len(uris), _URIS_PER_BATCH):
@@ -181,7 +181,7 @@ def _failed(scope: Scope, run_id: UUID | None) -> Select[int, str]:
 def count_reused_ids(
     engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable, describes: bool = False
 ) -> int:
-    """Count the jobs whose id another manifest used in the same dataset for another question, or another video."""
+    """Count the job ids that another manifest of the dataset uses for a different job."""
     others = select(RUN.c.run_id).where(RUN.c.dataset == dataset, RUN.c.manifest_uri != manifest_uri)
     with database_errors(), engine.connect() as connection:
         if connection.execute(others.limit(1)).first() is None:
@@ -201,7 +201,7 @@ _ANNOTATIONS = ("answer", "task", "subtask")
 
 
 def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None:
-    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values."""
+    """Update the manifest's `answer`, `task` and `subtask` in the rows of earlier runs."""
     if not has_rows(engine, scope):
         return
     require_writes(engine)
@@ -209,7 +209,7 @@ def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None
         for table in (RESULT, DESCRIPTION, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]
             is_corrected = or_(*(table.c[name].is_distinct_from(MANIFEST_JOBS.c[name]) for name in names))
-            # Locked in the order of their ids, as by writers of shards, to avoid deadlocks.
+            # Lock rows in the order of ids, as writers of shards do, to avoid deadlocks.
             corrected = (
                 select(table.c.job_id, *(MANIFEST_JOBS.c[name] for name in names))
                 .where(scope.matches(table), table.c.job_id == MANIFEST_JOBS.c.job_id, is_corrected)

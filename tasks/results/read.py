@@ -1,9 +1,8 @@
-"""Results and failures as data frames, and all rows of one job."""
+"""Reads labels, descriptions, failures and chunks as data frames, and all rows of one job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from tasks.database.scope import Scope
 
 
-# Explicit types, so that columns of nulls and frames without rows have the same types as others.
+# Explicit, so that columns of nulls and frames without rows have the same types as others.
 _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
     Text: pl.String(),
     Uuid: pl.String(),
@@ -69,38 +68,36 @@ _ROWS_PER_PART = 20_000
 
 
 def read_results(engine: Engine, scope: Scope, *, limit: int | None = None) -> pl.DataFrame:
-    """Read the labels of a dataset under a spec in the order of job ids, optionally only the first."""
+    """Read the labels of a dataset under a spec in the order of job ids, or the first `limit` of them."""
     return _read(engine, RESULT, scope, limit)
 
 
 def read_failures(engine: Engine, scope: Scope, *, limit: int | None = None) -> pl.DataFrame:
-    """Read the failures of a dataset under a spec in the order of job ids, optionally only the first."""
+    """Read failures as `read_results` reads labels."""
     return _read(engine, FAILURE, scope, limit)
 
 
 def read_descriptions(engine: Engine, scope: Scope, *, limit: int | None = None) -> pl.DataFrame:
-    """Read the descriptions of a dataset under a spec in the order of job ids, optionally only the first."""
+    """Read descriptions as `read_results` reads labels."""
     return _read(engine, DESCRIPTION, scope, limit)
 
 
 def read_description_chunks(engine: Engine, scope: Scope, *, limit: int | None = None) -> Iterator[pl.DataFrame]:
-    """Read the chunks of described videos under a spec, in parts, in order; the first part has no rows."""
-    schema, table = _schema(DESCRIPTION_CHUNK), DESCRIPTION_CHUNK
-    query = _select(table, schema, scope.matches(table)).order_by(table.c.job_id, table.c.chunk).limit(limit)
-    yield pl.DataFrame(schema=schema)
-    yield from _parts(engine, query, schema)
+    """Yield the chunks of described videos in order, in parts; the first part has no rows."""
+    return _chunks(engine, DESCRIPTION_CHUNK, scope, limit)
 
 
 def read_chunks(engine: Engine, scope: Scope, *, limit: int | None = None) -> Iterator[pl.DataFrame]:
-    """Read the chunks of a dataset's jobs under a spec, in parts, in order; the first part has no rows.
-
-    The column `chunk_id` has their ids, such as `job#3`.
-    """
-    schema = _schema(CHUNK)
-    query = _select(CHUNK, schema, scope.matches(CHUNK)).order_by(CHUNK.c.job_id, CHUNK.c.chunk).limit(limit)
+    """Yield the chunks of jobs in order, in parts; the first part has no rows. `chunk_id` is such as `job#3`."""
     chunk_id = pl.concat_str("job_id", pl.lit(MARK), "chunk").alias("chunk_id")
-    for part in chain([pl.DataFrame(schema=schema)], _parts(engine, query, schema)):
-        yield part.select(chunk_id, *schema)
+    return (part.select(chunk_id, pl.all()) for part in _chunks(engine, CHUNK, scope, limit))
+
+
+def _chunks(engine: Engine, table: Table, scope: Scope, limit: int | None) -> Iterator[pl.DataFrame]:
+    schema = _schema(table)
+    query = _select(table, schema, scope.matches(table)).order_by(table.c.job_id, table.c.chunk).limit(limit)
+    yield pl.DataFrame(schema=schema)
+    yield from _parts(engine, query, schema)
 
 
 def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[str, str]]:
@@ -114,16 +111,16 @@ def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[st
 def read_outcomes(
     engine: Engine, scope: Scope, *, describes: bool = False, limit: int | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Yield labels and failures, or the first of them, in the order of job ids, in parts; the first part has no rows.
+    """Yield labels and failures in the order of job ids, in parts; the first part has no rows.
 
-    Columns that only labels have are null for failures, and vice versa. With `describes`, there are descriptions in
-    place of labels.
+    Columns that only labels have are null for failures, and vice versa. With `describes`, descriptions take the place
+    of labels.
     """
     return _outcomes(engine, scope.matches, describes=describes, limit=limit)
 
 
 def read_outcomes_of_run(engine: Engine, run_id: UUID, *, describes: bool) -> Iterator[pl.DataFrame]:
-    """Yield what a run wrote, as `read_outcomes` does: without what others have replaced since."""
+    """Yield the rows that a run wrote and no other run has replaced, as `read_outcomes` does."""
     return _outcomes(engine, lambda table: table.c.run_id == run_id, describes=describes)
 
 
@@ -138,20 +135,20 @@ def _outcomes(
 
 
 def count_outcomes(engine: Engine, scope: Scope) -> tuple[int, int]:
-    """Count the labels, or descriptions, and the failures of a dataset under a spec."""
+    """Count the labels or descriptions, and the failures, of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
         return sum(scope.count(connection, table) for table in (RESULT, DESCRIPTION)), scope.count(connection, FAILURE)
 
 
 def has_words(engine: Engine, scope: Scope) -> bool:
-    """Return whether any job of a dataset was answered in words under a spec."""
+    """Whether any job of a dataset was answered in words under a spec."""
     query = select(exists().where(scope.matches(RESULT), RESULT.c.label.is_(None)))
     with database_errors(), engine.connect() as connection:
         return bool(connection.execute(query).scalar_one())
 
 
 def count_labels(engine: Engine, scope: Scope) -> dict[str, int]:
-    """Count the jobs with each label of a dataset under a spec, the most frequent label first."""
+    """Count the jobs of a dataset under a spec by label, the most frequent first."""
     query = select(RESULT.c.label, func.count()).where(scope.matches(RESULT), RESULT.c.label.is_not(None))
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query.group_by(RESULT.c.label).order_by(func.count().desc(), RESULT.c.label))
@@ -159,7 +156,7 @@ def count_labels(engine: Engine, scope: Scope) -> dict[str, int]:
 
 
 def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, int]:
-    """Count how many of these job ids have a label, a description or a failure in each dataset that has any."""
+    """Count the job ids with a label, a description or a failure, by dataset."""
     with database_errors(), engine.connect() as connection:
         # Naming the datasets lets Postgres use the primary keys, which begin with the dataset.
         datasets = [*connection.execute(select(RUN.c.dataset).distinct()).scalars()]
@@ -192,12 +189,11 @@ def _select(table: Table, schema: Iterable[str], condition: ColumnElement[bool])
 
 
 def _read_as(column: Column[Any]) -> ColumnElement[Any]:
-    """Cast types without an equivalent in data frames, UUID and JSON, to text."""
     return cast(column, Text) if _DTYPES[type(column.type)] == pl.String() else column
 
 
 def _parts(engine: Engine, query: Executable, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
-    # In parts, since rows as Python objects take several times the memory of a data frame.
+    # Rows as Python objects take several times the memory of a data frame.
     with database_errors(), engine.connect() as connection:
         found = connection.execution_options(yield_per=_ROWS_PER_PART).execute(query)
         for rows in found.partitions():
@@ -214,7 +210,7 @@ class JobRows:
     Attributes:
         current: One row per dataset and spec, newest first: its columns, its `kind` (label, description or failure),
             and the `manifest_uri` and `native_sampler` of the run that wrote it.
-        history: The labels that later ones have replaced, newest first.
+        history: The replaced labels, newest first.
     """
 
     current: tuple[Mapping[str, Any], ...]
@@ -222,7 +218,11 @@ class JobRows:
 
 
 def read_job(engine: Engine, job_id: str, *, dataset: str | None = None) -> JobRows:
-    """Read the rows of a job, in all datasets or in one."""
+    """Read the rows of a job, in all datasets or in one.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
     of_run = (RUN.c.manifest_uri, RUN.c.native_sampler)
     current: list[dict[str, Any]] = []
     with database_errors(), engine.connect() as connection:

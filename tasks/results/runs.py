@@ -1,4 +1,4 @@
-"""Rows of runs: start, progress and outcome; and the manifests for which a run was started on arrival."""
+"""The rows of runs, from start to end, and the manifests for which a run was started on arrival."""
 
 from __future__ import annotations
 
@@ -37,41 +37,30 @@ IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
 def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any], setup_ms: float = 0.0) -> None:
-    """Record a run's start, `setup_ms` ago, its spec and other columns.
+    """Record the start of a run, `setup_ms` ago, with its spec and other columns.
 
-    A run restarted under the same id continues its row.
+    A run that is restarted under the same id keeps its row and its start.
     """
-    row = {
-        "run_id": run_id,
-        "spec_id": spec.spec_id,
-        "state": "running",
-        "message": "",
-        "process": own_process(),
-        **facts,
-    }
-    began = {"started_at": func.now() - timedelta(milliseconds=setup_ms)}
+    row = {"spec_id": spec.spec_id, "state": "running", "message": "", "process": own_process(), **facts}
+    started_at = func.now() - timedelta(milliseconds=setup_ms)
     with database_errors(), engine.begin() as connection:
         lock_dataset(connection, facts["dataset"])
         body = spec.model_dump(mode="json")
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
-        restarted = {name: value for name, value in row.items() if name != "run_id"} | {
-            "ended_at": None,
-            "exported_at": None,
-            "seen_at": func.now(),
-        }
-        statement = insert(RUN).values(row | began)
+        statement = insert(RUN).values(run_id=run_id, started_at=started_at, **row)
+        restarted = row | {"ended_at": None, "exported_at": None, "seen_at": func.now()}
         restarted["versions"] = RUN.c.versions.op("||")(statement.excluded.versions)  # workers add theirs only once
         connection.execute(statement.on_conflict_do_update(index_elements=["run_id"], set_=restarted))
-        # After a restart under another spec, the pair with the old one stays, since earlier results refer to it.
+        # After a restart under another spec, earlier results still refer to the pair with the old one.
         pair = {"run_id": run_id, "spec_id": spec.spec_id}
         connection.execute(insert(RUN_SPEC).values(pair).on_conflict_do_nothing())
 
 
 def lock_dataset(connection: Connection, dataset: str, *, exclusive: bool = False) -> None:
-    """Keep a dataset from being archived or restored until the transaction ends; if exclusively, runs from starting.
+    """Keep a dataset from being archived or restored until the transaction ends; if exclusive, from new runs, too.
 
     Raises:
-        ConfigurationError: It is being archived or restored, or a run of it starts at this moment.
+        ConfigurationError: It is being archived or restored, or, if exclusive, a run of it is starting.
     """
     lock = func.pg_try_advisory_xact_lock if exclusive else func.pg_try_advisory_xact_lock_shared
     if not connection.execute(select(lock(func.hashtextextended(f"dataset/{dataset}", 0)))).scalar_one():
@@ -81,23 +70,22 @@ def lock_dataset(connection: Connection, dataset: str, *, exclusive: bool = Fals
 
 
 def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: ANN401 - column values
-    """Set some of a run's columns."""
     with database_errors(), engine.begin() as connection:
         connection.execute(update(RUN).where(RUN.c.run_id == run_id).values(**columns))
 
 
 def add_versions(engine: Engine, run_id: UUID, versions: Mapping[str, Any]) -> None:
-    """Add to the versions of what a run uses, or replace them; several processes may work for one run."""
+    """Add to the versions of a run; several processes may work for one run."""
     update_run(engine, run_id, versions=RUN.c.versions.op("||")(literal(dict(versions), JSONB)))
 
 
 def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **columns: Any) -> None:  # noqa: ANN401
-    """Record a run's final state, with the time of the database's clock and other columns."""
+    """Record a run's final state at the database's time, with other columns."""
     update_run(engine, run_id, state=state, message=message, ended_at=func.now(), exported_at=None, **columns)
 
 
 def record_heartbeat(engine: Engine, run_id: UUID) -> None:
-    """Record that a run is alive, even if it was considered lost; does nothing if it has ended."""
+    """Record that a run is alive, even if it was recorded as lost, but not if it has ended."""
     columns = {"state": "running", "seen_at": func.now(), "ended_at": None, "exported_at": None}
     statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state.in_(["running", "lost"])).values(columns)
     with database_errors(), engine.begin() as connection:
@@ -105,9 +93,9 @@ def record_heartbeat(engine: Engine, run_id: UUID) -> None:
 
 
 def close_lost_runs(engine: Engine) -> int:
-    """Mark lost runs as such, and return their number; see `lost_runs`.
+    """Record the state of lost runs, and return their number; see `lost_runs`.
 
-    The leases of those whose process on this machine has ended expire at once.
+    The leases of those whose process was on this machine expire at once.
     """
     columns = {"state": "lost", "message": LOST, "ended_at": RUN.c.seen_at}
     with database_errors(), engine.begin() as connection:
@@ -125,18 +113,17 @@ def lost_runs(connection: Connection) -> set[UUID]:
 
 
 def run_state(connection: Connection) -> Label[str]:
-    """Return the column `state`, with `lost` for lost runs that are not yet recorded as such."""
+    """Return the column `state`, which is `lost` also for lost runs that are not yet recorded as such."""
     return case((RUN.c.run_id.in_(lost_runs(connection)), "lost"), else_=RUN.c.state).label("state")
 
 
 def count_lost_runs(engine: Engine) -> int:
-    """Count the runs that `close_lost_runs` would mark as lost."""
     with database_errors(), engine.connect() as connection:
         return len(lost_runs(connection))
 
 
 def cancel_run(engine: Engine, run_id: UUID) -> None:
-    """Record that the user stopped a run, unless it has already ended."""
+    """Record that the user stopped a run, unless it has ended."""
     columns = {"state": "cancelled", "message": "Stopped by the user.", "ended_at": func.now()}
     statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state == "running").values(columns)
     with database_errors(), engine.begin() as connection:
@@ -150,7 +137,7 @@ def read_run(engine: Engine, run_id: UUID) -> RowMapping | None:
 
 
 def find_run(engine: Engine, text: str) -> RowMapping:
-    """Find a run by its id, a prefix of its id, or `last`: the one that ended last, or started last if none has ended.
+    """Find a run by its id, a prefix of it, or `last`: the run that ended last, or started last if none has ended.
 
     Raises:
         ConfigurationError: No run or several runs match; the message lists the latest.
@@ -177,10 +164,10 @@ def _last(connection: Connection) -> Select[Any]:
 
 
 def short_ids(engine: Engine, run_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Return the shortest prefix of each id, of eight characters or more, that names no other run.
+    """Return the shortest prefix of each id, of at least eight characters, that matches no other run.
 
-    The ids of scheduled runs begin with the time at which they were scheduled, many at once. Those without a row are
-    only distinguished from each other.
+    The ids of runs that were scheduled at the same time begin alike. Ids without a row are only distinguished from each
+    other.
     """
     wanted = set(run_ids)
     before, after = (beside(RUN.c.run_id).over(order_by=RUN.c.run_id) for beside in (func.lag, func.lead))
@@ -192,7 +179,7 @@ def short_ids(engine: Engine, run_ids: Iterable[UUID]) -> dict[UUID, str]:
 
 
 def _prefix(text: str, others: Iterable[str]) -> str:
-    """Return the shortest prefix of an id that none of the others has, of which its neighbours in order are enough."""
+    """Return the shortest prefix of an id that matches none of its neighbours in order."""
     compared = list(others)
     return next(
         text[:end]
@@ -202,17 +189,13 @@ def _prefix(text: str, others: Iterable[str]) -> str:
 
 
 def list_running(engine: Engine) -> list[RowMapping]:
-    """Read the rows of the runs in progress, the newest first."""
     with database_errors(), engine.connect() as connection:
         is_lost = RUN.c.run_id.in_(lost_runs(connection))
         return list(connection.execute(_newest().where(RUN.c.state == "running", ~is_lost)).mappings().all())
 
 
 def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
-    """Return the states, such as `running` or `lost`, of a manifest's runs started at or after a time.
-
-    Backfills are left out, since they may cover only a part of the manifest.
-    """
+    """Return the states, such as `running` or `lost`, of a manifest's runs since a time, without backfills."""
     of_manifest = (RUN.c.kind == "classify", RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since)
     with database_errors(), engine.connect() as connection:
         return set(connection.execute(select(run_state(connection)).where(*of_manifest)).scalars())
@@ -248,7 +231,7 @@ def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
 
 
 def describe_spec(body: Mapping[str, Any]) -> str:
-    """Name the model, the sampler and the number of frames of a spec, given its `body`."""
+    """Return the model, the sampler and the number of frames of a spec, given its `body`, as a phrase."""
     model, sampling = body["model"]["name"], body.get("sampling")
     if sampling is None:
         return f"{model}, {body['sampler']}, {body['frames_per_chunk']} frames per chunk"
@@ -257,7 +240,7 @@ def describe_spec(body: Mapping[str, Any]) -> str:
 
 
 def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None) -> RowMapping | None:
-    """Find the latest run, optionally of a given manifest or in a given dataset; None if there is none."""
+    """Find the latest run, optionally of a manifest or in a dataset; None if there is none."""
     query = _newest().limit(1)
     if manifest_uri is not None:
         query = query.where(RUN.c.manifest_uri == manifest_uri)
@@ -268,7 +251,7 @@ def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None)
 
 
 def find_reference(engine: Engine, *, manifest_uri: str, dataset: str | None) -> RowMapping | None:
-    """Find the run whose spec backfills of a manifest take, optionally in a given dataset; None if there is no run.
+    """Find the run of a manifest, optionally in a dataset, whose spec backfills use; None if there is none.
 
     It is the one that was last marked as the reference, else the last of the whole manifest, else the last backfill.
     """
@@ -287,7 +270,7 @@ def mark_reference(engine: Engine, run_id: UUID, *, is_reference: bool) -> None:
 
 
 def list_other_specs(engine: Engine, run: RowMapping, *, limit: int) -> list[RowMapping]:
-    """Read the specs in which a run's manifest and dataset have been answered, but the run's own; the latest first."""
+    """Read the other specs of runs with the same manifest and dataset, the latest first."""
     latest = func.max(RUN.c.started_at)
     query = (
         select(SPEC.c.spec_id, SPEC.c.body)
@@ -303,7 +286,7 @@ def list_other_specs(engine: Engine, run: RowMapping, *, limit: int) -> list[Row
 
 
 def is_partial_run(engine: Engine, run: RowMapping) -> bool:
-    """Check whether a run covers only some jobs of its manifest: a backfill under a spec that no other run used."""
+    """Whether a run covers only some jobs of its manifest: it is a backfill under a spec that no other run used."""
     query = select(RUN.c.run_id).where(RUN.c.kind != "backfill", Scope.of(run).matches(RUN))
     with database_errors(), engine.connect() as connection:
         return run["kind"] == "backfill" and connection.execute(query.limit(1)).first() is None
@@ -341,7 +324,6 @@ def read_any_spec(engine: Engine, spec_id: str) -> Spec:
 
 
 def describes(engine: Engine, spec_id: str) -> bool:
-    """Return whether a spec is of a run that describes videos."""
     query = select(SPEC.c.body.has_key("job")).where(SPEC.c.spec_id == spec_id)
     with database_errors(), engine.connect() as connection:
         return bool(connection.execute(query).scalar_one())
@@ -352,10 +334,10 @@ def _newest() -> Select[Any]:
 
 
 def unstarted_manifests(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, UUID | None]]:
-    """Select the manifests whose current version was not the last one started.
+    """Select the manifests for whose version no run was started last.
 
     Returns:
-        The manifests in the order of `found`, each with the flow run last started for it, or None if there is none.
+        The manifests in the order of `found`, each with the flow run last started for it, or None.
     """
     query = (
         select(ARRIVAL.c.manifest_uri, ARRIVAL.c.fingerprint, ARRIVAL.c.flow_run_id)

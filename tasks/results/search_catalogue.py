@@ -1,4 +1,4 @@
-"""The catalogue of searches, from the rows of described videos."""
+"""The catalogue of search, from the rows of described videos."""
 
 from __future__ import annotations
 
@@ -25,15 +25,10 @@ _KEY = DESCRIPTION.c.embedding_key
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCatalogue:
-    """Knows the embedding files of all described videos.
-
-    All methods raise DatabaseUnavailableError if Postgres is unavailable.
-    """
-
     engine: Engine
 
     def models(self) -> dict[ModelIdentity, int]:
-        """Count the videos that each model has embedded, by the spec by which most of them are described."""
+        """Count the videos that each model has embedded, under the spec with most of them."""
         described = (
             select(DESCRIPTION.c.spec_id, func.count().label("videos")).group_by(DESCRIPTION.c.spec_id).subquery()
         )
@@ -46,17 +41,17 @@ class DatabaseCatalogue:
         return counts
 
     def files(self, model: ModelIdentity, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
-        """Return the embedding files of a model, all or some, each once, with the columns of `FILES`."""
-        # 64 bits tell videos apart: that any two of ten million are taken for one has odds of one in 400,000.
+        """Return the embedding files of a model, optionally of a dataset or task, with the columns of `FILES`."""
+        # By 64-bit hashes: the odds that two of ten million videos are taken for one are one in 400,000.
         name = func.concat_ws("\n", DESCRIPTION.c.video_uri, DESCRIPTION.c.source_fingerprint)
         columns = {"key": _KEY, "video": func.hashtextextended(name, 0)}
         kinds = {"key": pa.string(), "video": pa.int64()}
         return self._select(model, columns, kinds, dataset=dataset, task=task).unique("key", maintain_order=True)
 
     def versions(self, model: ModelIdentity) -> pl.DataFrame:
-        """Return which embedding file, `key`, shows which part of a video, `video_digest`, in which version of it.
+        """Return each embedding file, `key`, with its `source_fingerprint` and `video_digest`.
 
-        The digest is that of a job on it without a question; `source_fingerprint` is the version.
+        The digest is that of a job without a question on the same part of the video.
         """
         columns = {"video_digest": DESCRIPTION.c.job_digest, "source_fingerprint": DESCRIPTION.c.source_fingerprint}
         columns |= {"key": _KEY}
@@ -71,7 +66,7 @@ class DatabaseCatalogue:
         job_id: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Return all matching jobs of a model, with the columns of `COLUMNS`, in the order of dataset and id."""
+        """Return the matching jobs of a model, with the columns of `COLUMNS`, in the order of dataset and id."""
         columns = {name: _KEY if name == "key" else DESCRIPTION.c[name] for name in COLUMNS}
         kinds = dict.fromkeys(COLUMNS, pa.string())
         found = self._select(model, columns, kinds, dataset=dataset, task=task, job_id=job_id, keys=keys)
@@ -88,7 +83,7 @@ class DatabaseCatalogue:
         job_id: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Return some columns of the descriptions by a model; those by several specs may be equal."""
+        """Return columns of the descriptions by a model; rows of several specs may be equal."""
         specs = select(SPEC.c.spec_id).where(SPEC.c.body["model"] == model.model_dump(mode="json"))
         wanted = {"dataset": dataset, "task": task, "job_id": job_id}
         with database_errors(), self.engine.connect() as connection:

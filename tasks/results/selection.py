@@ -64,21 +64,17 @@ class Selection(BaseModel):
 
     @property
     def by_failure(self) -> bool:
-        """Whether failed jobs are selected."""
         return self.failed or self.code is not None
 
     @property
     def by_label(self) -> bool:
-        """Whether labelled jobs are selected."""
         return self.label is not None or self.margin_below is not None
 
     @property
     def names_states(self) -> bool:
-        """Whether jobs are selected by state."""
         return self.by_failure or self.missing or self.changed_video or self.by_label
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is selected or filtered."""
         filters = (self.run, self.task, self.since, self.until, self.where)
         return not self.names_states and all(each is None for each in filters)

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import polars as pl
-    from sqlalchemy import ColumnElement, Connection, Engine, Select, Table
+    from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select
 
     from tasks.database.scope import Scope
     from tasks.domain import Job
+
+_FAILURES = text(read_query("failures_by_code"))
+_IS_CURRENT = and_(RESULT.c.job_id == MANIFEST_JOBS.c.job_id, RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +52,12 @@ class TaskScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderScore:
-    """Effect of the order of choices, for jobs whose choices were shown in several orders.
+    """Effect of the order of choices on jobs whose choices were shown in several orders.
 
     Attributes:
-        jobs: Number of labels of such jobs.
-        content: Number of these with the same label in every order.
-        position: Number of these with the same position in every order, whatever the choice there.
-        spread: Largest change of a probability between orders, as a mean over the jobs.
+        content: Number of jobs with the same label in every order.
+        position: Number of jobs with the same position in every order, whatever the choice there.
+        spread: Largest change of a probability between orders, averaged over the jobs.
     """
 
     jobs: int
@@ -65,7 +67,7 @@ class OrderScore:
 
     @property
     def warning(self) -> str:
-        """Warn, in a clause, if position decides most answers; empty if it does not."""
+        """A clause that warns if position decides most answers; empty otherwise."""
         if self.position <= self.jobs / 2:
             return ""
         return (
@@ -75,7 +77,6 @@ class OrderScore:
         )
 
     def __str__(self) -> str:
-        """Describe the effect in one sentence."""
         rest = self.jobs - self.content - self.position
         return (
             f"of {pluralize(self.jobs, 'job')}, content decided {self.content / self.jobs:.1%}, "
@@ -86,11 +87,11 @@ class OrderScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failures with the same code, and one of them as an example.
+    """Failures with the same code, and the first job as an example.
 
     Attributes:
-        since: When the first of them was recorded, if by other runs than the one that is summarized.
-        is_earlier: Whether these other runs recorded them before the start of that one.
+        since: When other runs recorded the first of them; None for failures of the run that is summarized.
+        is_earlier: Whether that was before the start of that run.
     """
 
     code: str
@@ -102,7 +103,7 @@ class FailureGroup:
 
 
 def warn_of_low_mass(labels: int) -> str:
-    """Warn, in a clause, of so many labels below `LOW_CHOICE_MASS`; empty if there are none."""
+    """Return a clause that warns of labels below `LOW_CHOICE_MASS`; empty if there are none."""
     if not labels:
         return ""
     return (
@@ -114,11 +115,11 @@ def warn_of_low_mass(labels: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Scores by task, failures by code with the most frequent first, and labels of truncated files.
+    """Scores by task, and failures by code with the most frequent first.
 
     Attributes:
         cut_short: Number of labels of files that are cut short.
-        order: Effect of the order of choices; None if every job was answered in one order only.
+        order: None if all choices were shown in one order only.
         low_mass: Number of labels below `LOW_CHOICE_MASS`.
     """
 
@@ -131,7 +132,6 @@ class Summary:
 
     @property
     def overall(self) -> TaskScore:
-        """Score over all tasks."""
         return TaskScore(
             task=None,
             labels=sum(score.labels for score in self.tasks),
@@ -141,7 +141,6 @@ class Summary:
 
 
 def describe_rewritten(videos: int) -> str:
-    """Say that cached files of some videos were not used; the column `decode_note` of their labels says why."""
     return f"the cached files of {pluralize(videos, 'video')} did not match what was asked for, and were rewritten"
 
 
@@ -155,21 +154,21 @@ def summarize_results(
 ) -> Summary:
     """Summarize a manifest's labels and failures under a spec, using the manifest's known answers.
 
-    The failures of the run `run_id` are told apart from those of others, which `only_run` leaves out.
+    The failures of the run `run_id` are separate from those of other runs, which `only_run` leaves out.
     """
     with temp_job_table(engine, jobs) as connection:
         rows = scope.matches(RESULT)
         if only_run:
             rows &= RESULT.c.run_id == run_id
-        cut_short, job_id = _cut_short(connection, rows)
-        failures = _failures(connection, scope, run_id)
+        figures = read_figures(connection, rows)
+        failures = connection.execute(_FAILURES, {**scope.key, "run_id": run_id}).mappings()
         return Summary(
             tasks=_scores(connection, rows),
-            failures=tuple(group for group in failures if not (only_run and group.since)),
-            cut_short=cut_short,
-            cut_short_job_id=job_id,
-            order=_order(connection, rows),
-            low_mass=count_asked_low_mass(connection, rows),
+            failures=tuple(FailureGroup(**row) for row in failures if not (only_run and row["since"])),
+            cut_short=figures["cut_short"],
+            cut_short_job_id=figures["cut_short_job_id"],
+            order=_order(figures),
+            low_mass=figures["low_mass"],
         )
 
 
@@ -181,7 +180,7 @@ def _scores(connection: Connection, rows: ColumnElement[bool]) -> tuple[TaskScor
             func.count(MANIFEST_JOBS.c.answer).label("known"),
             func.count().filter(RESULT.c.label == MANIFEST_JOBS.c.answer).label("correct"),
         )
-        .join(RESULT, _is_current(RESULT))
+        .join(RESULT, _IS_CURRENT)
         .where(rows)
         .group_by(MANIFEST_JOBS.c.task)
         .order_by(MANIFEST_JOBS.c.task)
@@ -189,64 +188,50 @@ def _scores(connection: Connection, rows: ColumnElement[bool]) -> tuple[TaskScor
     return tuple(TaskScore(**row) for row in connection.execute(query).mappings())
 
 
-def _is_current(table: Table) -> ColumnElement[bool]:
-    return and_(table.c.job_id == MANIFEST_JOBS.c.job_id, table.c.job_digest == MANIFEST_JOBS.c.job_digest)
-
-
-def _failures(connection: Connection, scope: Scope, run_id: UUID | None) -> tuple[FailureGroup, ...]:
-    rows = connection.execute(text(read_query("failures_by_code")), {**scope.key, "run_id": run_id})
-    return tuple(FailureGroup(**row) for row in rows.mappings())
-
-
-def _order(connection: Connection, rows: ColumnElement[bool]) -> OrderScore | None:
-    query = _order_counts().join(MANIFEST_JOBS, _is_current(RESULT)).where(rows, RESULT.c.permutations > 1)
-    row = connection.execute(query).mappings().one()
-    return OrderScore(**row) if row["jobs"] else None
+def _order(figures: RowMapping) -> OrderScore | None:
+    names = ("content", "position", "spread")
+    return (
+        OrderScore(jobs=figures["in_orders"], **{name: figures[name] for name in names})
+        if figures["in_orders"]
+        else None
+    )
 
 
 def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
-    """Read the effect of the order of choices on the labels of one run; None if it asked in one order only."""
-    query = _order_counts().where(RESULT.c.run_id == run_id, RESULT.c.permutations > 1)
-    with database_errors(), engine.connect() as connection:
-        row = connection.execute(query).mappings().one()
-    return OrderScore(**row) if row["jobs"] else None
-
-
-def count_asked_low_mass(connection: Connection, rows: ColumnElement[bool]) -> int:
-    """Count the labels below `LOW_CHOICE_MASS` among those of the jobs in the temporary table MANIFEST_JOBS."""
-    return int(connection.scalar(_low_mass_count().join(MANIFEST_JOBS, _is_current(RESULT)).where(rows)) or 0)
-
-
-def count_copied(connection: Connection, rows: ColumnElement[bool]) -> int:
-    """Count the labels that were copied from other jobs among those of the jobs in the temporary table."""
-    count = select(func.count()).select_from(RESULT).join(MANIFEST_JOBS, _is_current(RESULT))
-    return int(connection.scalar(count.where(rows, RESULT.c.copied_from.is_not(None))) or 0)
+    """Read the effect of the order of choices on the labels of a run; None if it showed one order only."""
+    return _order(_figures_of_run(engine, run_id))
 
 
 def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
-    """Count the labels of one run below `LOW_CHOICE_MASS`."""
+    """Count the labels of a run below `LOW_CHOICE_MASS`."""
+    return int(_figures_of_run(engine, run_id)["low_mass"])
+
+
+def _figures_of_run(engine: Engine, run_id: UUID) -> RowMapping:
     with database_errors(), engine.connect() as connection:
-        return int(connection.scalar(_low_mass_count().where(RESULT.c.run_id == run_id)) or 0)
+        return connection.execute(_figures().where(RESULT.c.run_id == run_id)).mappings().one()
 
 
-def _low_mass_count() -> Select[int]:
-    return select(func.count()).select_from(RESULT).where(RESULT.c.choice_mass < LOW_CHOICE_MASS)
+def read_figures(connection: Connection, rows: ColumnElement[bool]) -> RowMapping:
+    """Count some labels of the jobs in the temporary table MANIFEST_JOBS.
+
+    The columns are `low_mass` (below `LOW_CHOICE_MASS`), `copied` (from another job), `cut_short` (of files that are)
+    with the first `cut_short_job_id`, and the effect of the order of choices: see `OrderScore`.
+    """
+    query = _figures().join(MANIFEST_JOBS, _IS_CURRENT).where(rows)
+    return connection.execute(query).mappings().one()
 
 
-def _order_counts() -> Select[Any]:
+def _figures() -> Select[Any]:
+    is_cut_short = RESULT.c.decode_note.contains("cut short")
     return select(
-        func.count().label("jobs"),
+        func.count().filter(RESULT.c.choice_mass < LOW_CHOICE_MASS).label("low_mass"),
+        func.count(RESULT.c.copied_from).label("copied"),
+        func.count().filter(is_cut_short).label("cut_short"),
+        func.min(RESULT.c.job_id).filter(is_cut_short).label("cut_short_job_id"),
+        func.count().filter(RESULT.c.permutations > 1).label("in_orders"),
+        # Null in the rows of jobs whose choices were shown in one order.
         func.count().filter(RESULT.c.order_agreement == 1).label("content"),
         func.count().filter(RESULT.c.same_position).label("position"),
         func.avg(RESULT.c.order_spread).label("spread"),
-    )
-
-
-def _cut_short(connection: Connection, rows: ColumnElement[bool]) -> tuple[int, str | None]:
-    query = (
-        select(func.count(), func.min(RESULT.c.job_id))
-        .join(MANIFEST_JOBS, _is_current(RESULT))
-        .where(rows, RESULT.c.decode_note.contains("cut short"))
-    )
-    count, job_id = connection.execute(query).one()
-    return count, job_id
+    ).select_from(RESULT)

@@ -1,11 +1,10 @@
-"""Write the results, descriptions and failures of shards, in one transaction."""
+"""Writes the results, descriptions and failures of shards, each shard in one transaction."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer, Words
+from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import names_of, values_of
 from tasks.plans.lease import finish
 from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
 
     from tasks.description.described import DescribedVideo
-    from tasks.domain import Job, JobResult
+    from tasks.domain import JobResult
     from tasks.domain.chunks import ChunkOutcome
     from tasks.plans.lease import Lease
 
@@ -50,7 +50,7 @@ _FAILURE_COLUMNS = (
 )
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
-# Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries.
+# Each job is locked until its transaction ends, and the lock table of Postgres has a few thousand entries.
 _MAX_LOCKS = 2 * MAX_JOBS
 
 
@@ -64,15 +64,12 @@ class RunKey(Scope):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardResults:
-    """The outcomes of a shard's jobs.
+    """The outcomes of a shard's jobs, each of which has one result, description or failure.
 
     Attributes:
-        results: Labels.
-        failures: Failures, of other jobs.
-        descriptions: Descriptions, of a shard that asks no questions.
-        lease: Lease of the shard; None outside of a plan, which counts as older than every lease.
-        report: Report of the shard, for its row.
         chunks: All chunks of the jobs that were cut.
+        lease: None outside of a plan, which counts as older than every lease.
+        report: Report of the shard, for its row.
     """
 
     results: Sequence[JobResult]
@@ -89,16 +86,15 @@ class ShardResults:
 
     @property
     def outcomes(self) -> list[JobResult | DescribedVideo | Failure]:
-        """What the jobs ended with."""
         return [*self.results, *self.descriptions, *self.failures]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many jobs have ended, by column of the run's row."""
+        """Number of jobs by column of the run's row."""
         return {"jobs_labelled": len(self.results) + len(self.descriptions), "jobs_failed": len(self.failures)}
 
     def only(self, job_ids: Container[str]) -> ShardResults:
-        """Return the outcomes of some of its jobs, without its lease."""
+        """Return the outcomes of some of the jobs, without the lease."""
         return replace(
             self,
             results=[each for each in self.results if each.job.job_id in job_ids],
@@ -109,7 +105,7 @@ class ShardResults:
         )
 
     def with_refused(self, refused: Mapping[str, Failure]) -> ShardResults:
-        """Return it with failures in place of the outcomes of some jobs, by their ids."""
+        """Replace the outcomes of some jobs, by their ids, by failures."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
         ended = replace(kept, failures=[*kept.failures, *refused.values()], lease=self.lease)
         report = self.report and self.report | {"tally": self.report["tally"] | ended.counts}
@@ -117,19 +113,13 @@ class ShardResults:
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults]) -> None:
-    """Write labels, or descriptions, and failures, and mark their shards as done, in one transaction.
+    """Write the outcomes of shards, and mark the shards as done, in one transaction.
 
-    A job has one label, or one description, or one failure: the new row replaces the old one, and a replaced label is
-    kept in the history. Two exceptions: a failure does not replace a label for the same question about the same video,
-    or about a video that cannot be reached; and no row replaces one that was written under a newer lease. A job
-    that was cut is written together with all of its chunks.
+    The new row of a job replaces the old one, and a replaced label is kept in the history. There are two exceptions: a
+    failure does not replace a label for the same question about the same video, or about one that cannot be reached;
+    and no row replaces one that was written under a newer lease. A job that was cut is written with all of its chunks.
 
-    Idempotent, except that a failure counts its attempts.
-
-    Args:
-        engine: The database.
-        run: The values that all rows share.
-        shards: The shards, together of a few hundred jobs; no job occurs in two of them.
+    Idempotent, except that a failure counts its attempts. The shards have together a few hundred jobs, all different.
 
     Raises:
         LeaseLostError: Another worker holds one of the shards; nothing was written.
@@ -144,7 +134,7 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults])
 
 
 def _refused(engine: Engine, run: RunKey, shard: ShardResults) -> dict[str, Failure]:
-    """Try to write the outcome of each job by itself; return the failures of those that cannot be, by job id."""
+    """Try to write each outcome by itself, and roll back; return failures for those that cannot be written."""
     refused: dict[str, Failure] = {}
     with database_errors(), engine.connect() as connection:
         for outcome in shard.outcomes:
@@ -186,13 +176,11 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[ShardResults]) 
     replace_chunks(connection, chunks, replaced=((current.cut | cut) & ended) - kept, shared=shared)
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
-        kind: type = type(labelled[0][0].provenance)
-        names = _result_columns(kind)
-        copy_rows(connection, RESULT, names, rows, shared=shared)
+        copy_rows(connection, RESULT, _RESULT_COLUMNS, rows, shared=shared)
     if described:
         write_descriptions(connection, described, shared=shared)
     if recorded:
-        rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
+        rows = ((fence, *_failure_row(each, current.failures.get(each.job.job_id))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
 
 
@@ -201,8 +189,8 @@ class _CurrentRows:
     """The rows of some jobs before a write, by job id.
 
     Attributes:
-        labels: Labels, or descriptions.
-        newest: Token of the newest lease under which a row was written.
+        labels: Labels or descriptions.
+        newest: Token of the newest lease under which a row of the job was written.
         cut: Ids of the jobs that have rows of chunks.
     """
 
@@ -213,7 +201,7 @@ class _CurrentRows:
 
     @classmethod
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
-        # Without the lock, two writers could give a job a label and a failure at once.
+        # Without the lock, two writers could give a job both a label and a failure.
         key = {**run.key, "job_ids": array_literal(map(_quoted, job_ids))}
         connection.execute(_LOCK, key)
         rows = sorted(connection.execute(_CURRENT_ROWS, key).all(), key=attrgetter("fence"))
@@ -224,12 +212,8 @@ class _CurrentRows:
             cut={row.job_id for row in rows if row.chunks},
         )
 
-    def attempts_of(self, job: Job) -> int:
-        failure = self.failures.get(job.job_id)
-        return failure.attempts if failure else 0
-
     def counted(self, failure: Failure) -> Failure:
-        """Return a failure with the counts of the chunks that stay: the job's video is unavailable at the moment."""
+        """Give a failure the counts of the chunks that stay in the table, if the video is unavailable for now."""
         before = self.failures.get(failure.job.job_id)
         if failure.chunks or failure.job.chunk_s is None or before is None or not before.chunks_answered:
             return failure
@@ -240,7 +224,7 @@ class _CurrentRows:
         return replace(failure, chunks=ChunkCounts(total=before.chunks, answered=before.chunks_answered))
 
     def are_replaced_by(self, failure: Failure, fence: int) -> bool:
-        """Check whether a failure may be written: its job has neither a newer row nor a label that is still valid."""
+        """Whether a failure may be written: its job has neither a newer row nor a label that is still valid."""
         label = self.labels.get(failure.job.job_id)
         is_valid = (
             label is not None
@@ -266,21 +250,16 @@ def _of(table: Table, run: RunKey, job_ids: set[str]) -> ColumnElement[bool]:
     return run.matches(table) & (table.c.job_id == func.any(list(job_ids)))
 
 
-@lru_cache
-def _result_columns(provenance: type) -> tuple[str, ...]:
-    return (
-        *("fence", *_JOB_COLUMNS, "answer"),
-        *("shard_index", "copied_from", *ANSWER_COLUMNS),
-        *names_of(provenance, FirstAnswer, ChunkCounts, Words),
-    )
+_RESULT_COLUMNS = (
+    *("fence", *_JOB_COLUMNS, "answer", "shard_index", "copied_from"),
+    *(*ANSWER_COLUMNS, *names_of(FrameProvenance, FirstAnswer, ChunkCounts, Words)),
+)
 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
-    kind = type(result.provenance)
     return (
-        *(*_job_values(result.job), result.job.answer),
-        *(result.shard_index, result.copied_from, *answer_values(result)),
-        *values_of(kind, result.provenance),
+        *(*_job_values(result.job), result.job.answer, result.shard_index, result.copied_from),
+        *(*answer_values(result), *values_of(FrameProvenance, result.provenance)),
         *values_of(FirstAnswer, result.first),
         *values_of(ChunkCounts, result.chunks),
         *values_of(Words, result.answer.words),
@@ -291,7 +270,8 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
+def _failure_row(failure: Failure, before: Row[Any] | None) -> tuple[Any, ...]:
+    attempts = 1 + (before.attempts if before else 0)
     values = (*_job_values(failure.job), *_failure_values(failure))
     return *values, failure.stage.value, failure.message, attempts, *values_of(ChunkCounts, failure.chunks)
 
@@ -301,13 +281,10 @@ _Waiting = tuple[ShardResults, "Future[dict[str, Failure]]"]
 
 @dataclass(frozen=True, slots=True)
 class ShardWriter:
-    """Writer of a plan's shards. Thread-safe.
+    """Writes the shards of a run. Thread-safe.
 
     A transaction of several shards costs little more than one of a single shard. No thread waits for a group to fill:
     the first one writes at once, and those that arrive meanwhile share the next transaction.
-
-    Attributes:
-        run: The values that all rows share.
     """
 
     engine: Engine
@@ -327,7 +304,7 @@ class ShardWriter:
     ) -> dict[str, Failure]:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
 
-        A job whose outcome Postgres refuses, or that cannot be made a row of, gets a failure instead.
+        A job whose outcome cannot be converted to a row, or is refused by Postgres, gets a failure instead.
 
         Returns:
             These failures, by job id.
@@ -352,7 +329,7 @@ class ShardWriter:
         return done.result()
 
     def _take(self) -> list[_Waiting]:
-        """Take waiting shards in order: one, and as many more as fit into a transaction."""
+        """Take waiting shards in order, as many as fit into a transaction, but at least one."""
         group: list[_Waiting] = []
         while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= _MAX_LOCKS):
             group.append(self._gathered.popleft())
@@ -364,7 +341,7 @@ class ShardWriter:
             refused = self._write_unless_refused(shards)
         except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
             if len(group) > 1 and isinstance(error, Exception) and not isinstance(error, TransientError):
-                for each in group:  # a single shard may cause the error
+                for each in group:  # one of the shards may be the cause
                     self._write([each])
             else:
                 for _, done in group:
@@ -374,10 +351,10 @@ class ShardWriter:
                 done.set_result(refused)
 
     def _write_unless_refused(self, shards: list[ShardResults]) -> dict[str, Failure]:
-        """Write shards; of a single one, also if some outcomes are refused, the failures of which are returned."""
+        """Write shards; if a single one has outcomes that are refused, write failures for them, and return these."""
         try:
             write_shards(self.engine, run=self.run, shards=shards)
-        except (ReelabelError, ForeignKeyViolation):  # the latter is of the run, which all rows refer to
+        except (ReelabelError, ForeignKeyViolation):  # the latter for the row of the run, which no outcome can mend
             raise
         except Exception:
             refused = _refused(self.engine, self.run, shards[0]) if len(shards) == 1 else {}

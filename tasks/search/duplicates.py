@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,36 +18,19 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.domain import ModelIdentity
+    from tasks.search.local_index import IndexedVideos
 
 _BLOCK_VIDEOS = 1024  # a multiple of 8, for packed bits
 # Identical vectors have cosines a little below 1, as their components are rounded.
 _ROUNDING = 1e-4
 
 
-class FrameVectors(Protocol):
-    """The vectors of videos' frames, by number of the video."""
-
-    def __len__(self) -> int:
-        """Return the number of videos."""
-        ...
-
-    def __getitem__(self, number: int) -> npt.NDArray[np.float32]:
-        """Return the vectors of a video, each of length 1; shape (frames, D)."""
-        ...
-
-
 class Duplicate(NamedTuple):
-    """A video of a group.
+    """A video of a group."""
 
-    Attributes:
-        group: Number of its group, from 0.
-        video: Number of the video.
-        similarity: Similarity to the first video of its group.
-    """
-
-    group: int
+    group: int  # from 0
     video: int
-    similarity: float
+    similarity: float  # to the first video of its group
 
 
 def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> float:
@@ -63,7 +46,7 @@ def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) 
 
 
 def find_duplicates(
-    videos: FrameVectors,
+    videos: IndexedVideos,
     *,
     least: float,
     cliques: bool = False,
@@ -100,15 +83,10 @@ def find_duplicates(
 
 
 class _Groups:
-    """The groups of the videos so far, each by itself at first.
+    """The groups of the videos so far; at first, each video is a group."""
 
-    Attributes:
-        of: Number of the group of each video.
-        members: Videos of each group.
-    """
-
-    def __init__(self, videos: FrameVectors, least: float) -> None:
-        self.of = np.arange(len(videos))
+    def __init__(self, videos: IndexedVideos, least: float) -> None:
+        self.of = np.arange(len(videos))  # number of the group of each video
         self.members = {number: [number] for number in range(len(videos))}
         self._videos = videos
         self._least = least
@@ -158,8 +136,8 @@ def group_duplicates(
     Args:
         settings: Locations of the index and the files.
         model: The model of the files.
-        files: Their keys, and hashes that distinguish versions of videos, as in `FILES`.
-        least: Minimum similarity.
+        files: With the columns of `FILES`.
+        least: As in `find_duplicates`.
         cliques: As in `find_duplicates`.
         note: Called with the current step.
         warn: Called with a clause on files that cannot be read.
@@ -186,7 +164,7 @@ def group_duplicates(
 
 
 def _near_videos(
-    videos: FrameVectors, sources: npt.NDArray[np.int64], least: float, progress: Callable[[int], None]
+    videos: IndexedVideos, sources: npt.NDArray[np.int64], least: float, progress: Callable[[int], None]
 ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """Yield each video, and those before it whose mean vectors are near enough for a similarity of `least`."""
     means = _mean_vectors(videos)
@@ -207,7 +185,7 @@ def _near_videos(
         progress(min(len(means), start + _BLOCK_VIDEOS))
 
 
-def _mean_vectors(videos: FrameVectors) -> npt.NDArray[np.float32]:
+def _mean_vectors(videos: IndexedVideos) -> npt.NDArray[np.float32]:
     """Return the mean vector of each video, of length 1; of zeros if it has no frames. Shape (videos, D)."""
     if not len(videos):
         return np.zeros((0, 1), np.float32)

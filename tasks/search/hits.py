@@ -19,23 +19,16 @@ MOMENT_MS = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hits:
-    """Frames with their scores.
+    """Frames with their scores, one row each."""
 
-    Attributes:
-        scores: Cosine with the query; shape (N,), float32.
-        files: Number of the embedding file in the selection; shape (N,), int64.
-        pts_ms: Time in milliseconds; shape (N,), int64.
-    """
-
-    scores: npt.NDArray[np.float32] = field(repr=False)
-    files: npt.NDArray[np.int64] = field(repr=False)
-    pts_ms: npt.NDArray[np.int64] = field(repr=False)
+    scores: npt.NDArray[np.float32] = field(repr=False)  # cosine with the query; shape (N,)
+    files: npt.NDArray[np.int64] = field(repr=False)  # number of the embedding file in the selection; shape (N,)
+    pts_ms: npt.NDArray[np.int64] = field(repr=False)  # shape (N,)
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def select(self, rows: npt.NDArray[np.int64]) -> Hits:
-        """Return some of the frames."""
         return Hits(scores=self.scores[rows], files=self.files[rows], pts_ms=self.pts_ms[rows])
 
     def best(self, limit: int) -> Hits:
@@ -71,17 +64,11 @@ def _concatenate(parts: list[Hits]) -> Hits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The best frame within five seconds of a video.
+    """The best frame within five seconds of a video."""
 
-    Attributes:
-        file: Number of the embedding file in the selection.
-        time_ms: Time of the frame.
-        score: Cosine with the query.
-    """
-
-    file: int
+    file: int  # number of the embedding file in the selection
     time_ms: int
-    score: float
+    score: float  # cosine with the query
 
 
 def merge_moments(frames: Hits, videos: npt.NDArray[np.int64], *, top: int, near_ms: int = MOMENT_MS) -> list[Moment]:
@@ -90,11 +77,8 @@ def merge_moments(frames: Hits, videos: npt.NDArray[np.int64], *, top: int, near
     Args:
         frames: Best first.
         videos: Number of the video of each file; several files may be of one video.
-        top: Maximum moments to return.
-        near_ms: Minimum distance between two moments of a video, in ms.
-
-    Returns:
-        At most `top` moments, best first.
+        top: Maximum moments to return, best first.
+        near_ms: Minimum distance between two moments of a video.
     """
     moments: list[Moment] = []
     taken: defaultdict[int, list[int]] = defaultdict(list)

@@ -51,23 +51,14 @@ _TYPES = {"file": np.uint32, "pts_ms": np.int64, "scale": np.float32}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rows:
-    """Vectors of some videos, as codes.
+    """Vectors of some videos, as codes."""
 
-    Attributes:
-        keys: Keys of their embedding files.
-        files: Position of each row's key; shape (N,), uint32, ascending.
-        pts_ms: Time in milliseconds; shape (N,), int64.
-        scales: Scale of each code; shape (N,), float32.
-        codes: First bytes; shape (N, D), int8.
-        fine: Second bytes; shape (N, D), int8.
-    """
-
-    keys: tuple[str, ...] = field(repr=False)
-    files: npt.NDArray[np.uint32] = field(repr=False)
-    pts_ms: npt.NDArray[np.int64] = field(repr=False)
-    scales: npt.NDArray[np.float32] = field(repr=False)
-    codes: npt.NDArray[np.int8] = field(repr=False)
-    fine: npt.NDArray[np.int8] = field(repr=False)
+    keys: tuple[str, ...] = field(repr=False)  # of their embedding files
+    files: npt.NDArray[np.uint32] = field(repr=False)  # position of each row's key, ascending; shape (N,)
+    pts_ms: npt.NDArray[np.int64] = field(repr=False)  # shape (N,)
+    scales: npt.NDArray[np.float32] = field(repr=False)  # of each row's codes; shape (N,)
+    codes: npt.NDArray[np.int8] = field(repr=False)  # first bytes; shape (N, D)
+    fine: npt.NDArray[np.int8] = field(repr=False)  # second bytes; shape (N, D)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -331,17 +322,11 @@ def _pack(parts: Iterator[Rows], full: int) -> Iterator[Rows]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """A file, and which of its vectors are searched.
-
-    Attributes:
-        rows: Its vectors.
-        numbers: Position of each of its videos in the selection; -1 if it is not searched. Shape (keys,), int64.
-        searched: Rows that are searched; None for all. Shape (K,), int64, ascending.
-    """
+    """A file, and which of its vectors are searched."""
 
     rows: Rows
-    numbers: npt.NDArray[np.int64]
-    searched: npt.NDArray[np.int64] | None
+    numbers: npt.NDArray[np.int64]  # position of each of its videos in the selection, or -1; shape (keys,)
+    searched: npt.NDArray[np.int64] | None  # rows that are searched, ascending; None for all; shape (K,)
 
     @classmethod
     def of(cls, rows: Rows, numbers: npt.NDArray[np.int64]) -> _Part:

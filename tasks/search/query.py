@@ -37,17 +37,11 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryEmbedder:
-    """Turns texts and pictures into vectors of one model. Each is embedded once; its vector is cached on the store.
-
-    Attributes:
-        model: The model.
-        kept: Caches vectors.
-        open_encoder: Loads the model's encoder; not called for cached vectors.
-    """
+    """Embeds texts and pictures by one model. Each is embedded once; its vector is cached on the store."""
 
     model: ModelIdentity
-    kept: BankFiles
-    open_encoder: Callable[[], AbstractContextManager[Encoder]]
+    kept: BankFiles  # caches vectors
+    open_encoder: Callable[[], AbstractContextManager[Encoder]]  # not called for cached vectors
 
     def embed_text(self, text: str) -> npt.NDArray[np.float32]:
         """Embed a text; return its vector, of shape (D,).
@@ -57,9 +51,8 @@ class QueryEmbedder:
             ModelError: The model cannot be loaded.
         """
         text = check_text(text)
-        return self._find_or_make(
-            text.lower(), lambda encoder: _embed_text(encoder, text)
-        )  # encoders are given lower case
+        # Encoders are given lower case.
+        return self._find_or_make(text.lower(), lambda encoder: _embed_text(encoder, text))
 
     def embed_image(self, path: Path) -> npt.NDArray[np.float32]:
         """Embed a picture; return its vector, of shape (D,).

@@ -28,17 +28,11 @@ _MOST_FRAMES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The result of a search.
-
-    Attributes:
-        moments: The best moments, best first.
-        rows: Number of vectors compared.
-        notes: Sentences about videos that could not be searched.
-    """
+    """The best moments, best first."""
 
     moments: tuple[Moment, ...]
-    rows: int
-    notes: tuple[str, ...]
+    rows: int  # number of vectors compared
+    notes: tuple[str, ...]  # sentences about videos that could not be searched
 
 
 class Searcher:

@@ -1,1 +1,1 @@
-"""Surveys a manifest's videos before a run, from their indexes only."""
+"""Surveys of a manifest's videos before a run, from their indexes only."""

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from reelabel.segment import WHOLE, Segment
+from tasks.evaluation.scores import Estimate
 from tasks.evaluation.significance import Z
 from tasks.manifest.media import videos_of
 from tasks.manifest.schema import ROW
@@ -37,8 +38,8 @@ class Clip:
     """A video, or a segment of one, that jobs are about.
 
     Attributes:
-        tags: The different tags of its jobs.
-        share: Weight of its video in figures that are counted per video: 1 divided by the number of the video's clips.
+        tags: The distinct tags of its jobs.
+        share: Weight in figures that are counted per video: 1 divided by the number of the video's clips.
     """
 
     uri: str
@@ -52,7 +53,7 @@ class ManifestClips:
     """The clips of a manifest, and those drawn for the survey.
 
     Attributes:
-        drawn: The clips to survey, in random order, so that the first of them are a random sample as well.
+        drawn: The clips to survey in random order, so that the first of them are a random sample, too.
         clips_by_tags: Number of clips with jobs of each task and subtask.
     """
 
@@ -64,7 +65,7 @@ class ManifestClips:
 
 
 def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:
-    """Draw some clips of a manifest at random, with a fixed seed, without replacement; None draws all."""
+    """Draw clips of a manifest at random, with a fixed seed and without replacement; None draws all."""
     tagged = pl.concat([_tagged(part) for part in jobs.parts()]).unique()
     clips = tagged.select(_CLIP).unique().sort(_CLIP, nulls_last=False)
     per_video = clips.group_by("video_uri").len("clips_of_video")
@@ -83,7 +84,7 @@ def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:
 
 
 def _tagged(part: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct clips of jobs with their tags; a start at 0 equals no start, and images are not clips."""
+    """Return the distinct pairs of a clip and the tags of a job; a start of 0 is no start, and images are no clips."""
     start = pl.when(pl.col("start_s") != 0).then(pl.col("start_s")).alias("start_s")
     if part["media"].null_count() < len(part):
         part = part.drop("video_uri").join(videos_of(part).rename({"uri": "video_uri"}), on=ROW)
@@ -105,43 +106,28 @@ METHOD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A figure with its 95% confidence interval, whose width is 0 if every clip was surveyed."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it is counted, not estimated."""
-        return self.low == self.high
-
-
 def estimate_share(found: int, seen: int, of: int) -> Estimate:
-    """Estimate how many of all clips have a property, from a sample of at least one clip.
+    """Estimate how many clips have a property, from a sample of at least one.
 
-    Wilson's score interval (1927), for the sample size with the same precision in an infinite population: corrected by
-    (N - n) / (N - 1).
+    Wilson's score interval (1927) for the sample size that has the same precision in an infinite population, by the
+    factor (N - n) / (N - 1).
     """
     if seen >= of:
         return Estimate(value=found, low=found, high=found)
     share, size = found / seen, seen * (of - 1) / (of - seen)
     centre = (share + Z**2 / (2 * size)) / (1 + Z**2 / size)
     half = Z / (1 + Z**2 / size) * sqrt(share * (1 - share) / size + Z**2 / (4 * size**2))
-    # The sample itself is certain.
+    # The sample is known.
     low, high = max(found, of * (centre - half)), min(of - (seen - found), of * (centre + half))
     value = share * of
     return Estimate(value=value, low=min(low, value), high=max(high, value))  # despite rounding at the bounds
 
 
 def estimate_total(values: Sequence[float], of: int) -> Estimate | None:
-    """Estimate the total of a figure over all clips from a sample.
+    """Estimate the total of a figure over all clips; None from a sample of no clip, or of one out of several.
 
     The mean times the number of clips, with the standard error of a simple random sample, corrected for a finite
-    population (Cochran, Sampling Techniques, 1977, section 2.8). None if the error cannot be estimated: without clips,
-    or with one of several.
+    population (Cochran, Sampling Techniques, 1977, section 2.8).
     """
     seen, total = len(values), float(np.sum(values))
     if seen >= of:

@@ -1,4 +1,4 @@
-"""Estimates the cost of extracting a clip from its index, as a whole or chunk by chunk."""
+"""Estimates the cost of extracting a clip, whole or in chunks, from its index."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ class ClipCost:
     """The expected cost of one clip.
 
     Attributes:
-        coverage: Coverage by its keyframes.
-        is_dense: Whether a dense sampler is used, at least for some of its jobs.
+        is_dense: Whether a dense sampler is used for any of its jobs.
         frames: Frames to decode; None if unknown.
         stored: Frames in its frame files; None if unknown.
     """
@@ -70,7 +69,7 @@ def cost_of(clip: Clip, seen: SeenVideo, sampling: Sampling) -> ClipCost:
 
 
 def passes_of(clip: Clip, sampling: Sampling, *, is_good: bool) -> list[Sampling]:
-    """Return the samplings of a clip: `auto` depends on its coverage and its jobs' tags."""
+    """Return the sampling for each of a clip's tags, with `auto` resolved by the clip's coverage."""
     shown = [sampling_of_pass(sampling, choose_pass(sampling, tags)) for tags in clip.tags]
     return [resolve_auto(each, is_good=is_good) if each.sampler == "auto" else each for each in shown]
 
@@ -136,13 +135,13 @@ def _wanted(sampling: Sampling, available: int | None) -> int | None:
     return None if available is None else min(available, _count(sampling, available))
 
 
-_MOST_COSTED = 32  # chunks measured per clip; the others are assumed to cost the same on average
+_MAX_ESTIMATED = 32  # chunks per clip; the others are assumed to cost as much on average
 
 
 def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
-    """Return the length that a video states or, if it states none, the time of its last keyframe.
+    """Return the length that a video states, or else the time of its last keyframe.
 
-    The last chunk extends to the video's end, however much longer that is.
+    The last chunk extends to the video's end, wherever that is.
 
     Raises:
         VideoTooLargeError: It is longer than the limit.
@@ -161,30 +160,26 @@ def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
     return length_s
 
 
-def cut_clip(clip: Clip, seen: SeenVideo, *, chunk_s: float, limits: Limits) -> list[Segment]:
-    """Return the chunks of a clip, as a run cuts them."""
-    return cut_segment(clip.segment, length_s=stated_length_s(seen, limits), chunk_s=chunk_s)
-
-
 def cut_seen(each: SeenClip, *, chunk_s: float, limits: Limits) -> SeenClip:
-    """Return a surveyed clip with its chunks, or as unusable if it cannot be cut."""
+    """Return a surveyed clip with its chunks, as a run cuts them, or with the failure if it cannot be cut."""
     if each.seen is None:
         return each
     try:
         with failing_alone(f"Cutting {redact_uri(each.clip.uri)}"):
-            return replace(each, chunks=cut_clip(each.clip, each.seen, chunk_s=chunk_s, limits=limits))
+            length_s = stated_length_s(each.seen, limits)
+            return replace(each, chunks=cut_segment(each.clip.segment, length_s=length_s, chunk_s=chunk_s))
     except JobError as error:
         return SeenClip(clip=each.clip, code=error.code, message=error.message)
 
 
 def cost_of_chunks(each: SeenClip, sampling: Sampling) -> ClipCost | None:
-    """Estimate what a run reads and decodes for a clip and its chunks; None if it cannot be used."""
+    """Estimate what a run reads and decodes for a clip, in its chunks if it has some; None if it cannot be used."""
     if each.seen is None:
         return None
     whole = cost_of(each.clip, each.seen, sampling)
     if len(each.chunks) <= 1:
         return whole
-    picked = pick_evenly(len(each.chunks), min(_MOST_COSTED, len(each.chunks)))
+    picked = pick_evenly(len(each.chunks), min(_MAX_ESTIMATED, len(each.chunks)))
     parts = [cost_of(replace(each.clip, segment=each.chunks[at]), each.seen, sampling) for at in picked]
     scale = len(each.chunks) / len(parts)
 

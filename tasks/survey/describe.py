@@ -1,4 +1,4 @@
-"""Describes a survey in words, the most important facts first."""
+"""Describes a survey in sentences and figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from reelabel.text import pluralize
 from tasks.domain.cost import format_price
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tasks.survey.clips import Estimate
+    from tasks.evaluation.scores import Estimate
     from tasks.survey.survey import Survey
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -22,13 +22,12 @@ _LARGE = 100
 
 
 def title(survey: Survey) -> str:
-    """Return the title of a survey: the manifest, with its jobs and videos."""
     clips = "" if survey.clips == survey.videos else f" in {pluralize(survey.clips, 'clip')}"
     return f"{survey.manifest}: {pluralize(survey.jobs, 'job')} on {pluralize(survey.videos, 'video')}{clips}"
 
 
 def headlines(survey: Survey) -> Iterator[str]:
-    """Yield the sentences that matter before a run."""
+    """Yield sentences, the most important first."""
     if survey.is_sample:
         until = " until the time limit" if survey.stopped_early else ""
         seen = pluralize(survey.seen, "clip")
@@ -54,14 +53,12 @@ def headlines(survey: Survey) -> Iterator[str]:
 
 
 def unusable(survey: Survey) -> Iterator[str]:
-    """Yield a sentence on the clips that cannot be used, if there are any."""
     if survey.failed:
         failed = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.failed)
         yield f"Cannot be used, according to their indexes: {failed}."
 
 
 def of_clips(estimate: Estimate, survey: Survey) -> str:
-    """Format a number of clips out of all clips."""
     return f"{count(estimate)} of {pluralize(survey.clips, 'clip')}"
 
 
@@ -70,7 +67,7 @@ def _have(estimate: Estimate) -> str:
 
 
 def amount(survey: Survey) -> Iterator[tuple[str, str]]:
-    """Yield the costs of a run, if nothing is cached, as names and texts."""
+    """Yield the costs of a run without a cache, as names and values."""
     sampler = survey.sampling["sampler"]
     yield "sampler", f"{sampler}, {survey.sampling['num_frames']} frames"
     yield "dense sampler", count(survey.dense.clips) + " clips"
@@ -97,21 +94,17 @@ def count(estimate: Estimate) -> str:
     return between(estimate, number)
 
 
-def between(estimate: Estimate, shown: object) -> str:
-    """Return a figure with its interval."""
-    assert callable(shown)
+def between(estimate: Estimate, shown: Callable[[float], str]) -> str:
     if estimate.is_exact:
-        return str(shown(estimate.value))
+        return shown(estimate.value)
     return f"{shown(estimate.value)} ({shown(estimate.low)} to {shown(estimate.high)})"
 
 
 def number(value: float) -> str:
-    """Return a whole number."""
     return f"{round(value):,}"
 
 
 def size(value: float) -> str:
-    """Return bytes in a decimal unit."""
     for unit in _UNITS:
         if value < _STEP or unit == _UNITS[-1]:
             return f"{value:.0f} {unit}" if value >= _LARGE or unit == "bytes" else f"{value:.1f} {unit}"
@@ -120,7 +113,6 @@ def size(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """Return seconds in a unit that fits."""
     if not isfinite(value) or value < _MINUTE_S:
         return f"{value:.1f} s"
     if value < _HOUR_S:
@@ -129,7 +121,6 @@ def duration(value: float) -> str:
 
 
 def figure(value: float, unit: str) -> str:
-    """Return a value of a distribution."""
     if unit == "bytes":
         return size(value)
     if unit == "s":

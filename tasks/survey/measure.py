@@ -1,4 +1,4 @@
-"""Measures this machine's rates by decoding a few clips of the manifest."""
+"""Measures this machine's rates by extracting a few clips of the manifest."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRates:
-    """This machine's speed of extracting frames, and the size of frame files.
+    """This machine's speed of extraction, and the size of frame files.
 
     Attributes:
-        clips: Clips measured, at least one.
-        decode_ms_per_frame: Milliseconds of a decoding process per frame that `cost_of` counts; some are skipped.
+        clips: Number of measured clips, at least one.
+        decode_ms_per_frame: Milliseconds of a decoding process per frame that `cost_of` counts.
         fetch_ms_per_byte: Milliseconds of waiting for the store per byte; 0.0 for local files.
         processes: Number of decoding processes.
     """
@@ -48,7 +48,7 @@ class MachineRates:
     processes: int
 
     def extract_s(self, frames: int, bytes_read: int) -> float:
-        """Estimate the seconds for some frames and bytes, with all processes busy."""
+        """Estimate the seconds for frames and bytes with all processes busy."""
         spent_ms = frames * self.decode_ms_per_frame + bytes_read * self.fetch_ms_per_byte
         return spent_ms / self.processes / 1e3
 
@@ -62,7 +62,7 @@ def measure_rates(
     encoding: ExactEncoding,
     limit_s: float = _LIMIT_S,
 ) -> MachineRates | None:
-    """Decode a few clips as a run would, for some seconds, without caching; None if none can be decoded."""
+    """Extract a few clips as a run would, for up to `limit_s`, without caching; None if none can be decoded."""
     if find_sampler(sampling.sampler).needs_question:
         sampling = with_sampler(sampling, DEFAULT_DENSE_SAMPLER)  # the same number of frames, wherever they are
     frames = stored = fetched_bytes = cached_bytes = measured = 0

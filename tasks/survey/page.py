@@ -1,4 +1,4 @@
-"""Renders a survey as one self-contained HTML file, without scripts."""
+"""Renders a survey as a self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks.report.render import environment, read
 from tasks.survey import describe
 
 if TYPE_CHECKING:
-    from tasks.survey.clips import Estimate
+    from tasks.evaluation.scores import Estimate
     from tasks.survey.survey import Distribution, Share, Survey
 
 _WIDTH, _HEIGHT, _AXIS = 480.0, 150.0, 22.0

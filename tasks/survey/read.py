@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isinf
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,12 @@ _NOTED = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClip:
-    """A clip whose index was read.
+    """A surveyed clip.
 
     Attributes:
         seen: Its index; None if the video cannot be used.
         code: Code of the failure; empty if there is none.
-        chunks: The chunks that jobs on it are cut into; empty if they are not cut.
+        chunks: The chunks of its jobs; empty if they are not cut.
     """
 
     clip: Clip
@@ -49,7 +49,7 @@ def read_clips(
     limit_s: float | None = None,
     note: Callable[[int], None] = lambda _done: None,
 ) -> list[SeenClip]:
-    """Read the indexes of clips' videos in random order, each once; a broken one has the code of its failure.
+    """Read the index of each clip's video, each video once; one that cannot be used has a failure.
 
     After `limit_s` seconds, no further video is started. `note` is called with the number of clips read so far.
     """
@@ -62,7 +62,7 @@ def read_clips(
             known[uri] = found
             if len(known) % _NOTED == 0:
                 note(len(seen) + sum(clip.uri in known for clip in batch))
-        seen += [_of(clip, known[clip.uri]) for clip in batch if clip.uri in known]
+        seen += [replace(known[clip.uri], clip=clip) for clip in batch if clip.uri in known]
         note(len(seen))
         if time.monotonic() > deadline_s:
             break
@@ -72,10 +72,6 @@ def read_clips(
 def _batches(clips: Sequence[Clip], *, is_limited: bool) -> Iterator[Sequence[Clip]]:
     for start in range(0, len(clips), size := _MAX_CONCURRENT if is_limited else _BATCH):
         yield clips[start : start + size]
-
-
-def _of(clip: Clip, found: SeenClip) -> SeenClip:
-    return SeenClip(clip=clip, seen=found.seen, code=found.code, message=found.message)
 
 
 def _look_at(
@@ -100,7 +96,7 @@ def _look_at(
         for done in as_completed(asked, timeout=left_s):
             if found := done.result():
                 yield asked[done], found
-    except TimeoutError:  # do not wait for requests that a slow store has not answered by then
+    except TimeoutError:  # do not wait for a slow store
         pass
     finally:
         threads.shutdown(wait=False, cancel_futures=True)

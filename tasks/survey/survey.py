@@ -1,4 +1,4 @@
-"""Compiles a survey: a profile of a manifest's videos, and the cost of a run on them."""
+"""Compiles a survey: a profile of a manifest's videos, and the cost of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from reelabel.coverage import CoverageReason
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
-from tasks.survey.clips import METHOD, Estimate, estimate_share, estimate_total
+from tasks.evaluation.scores import Estimate  # noqa: TC001 - a field that pydantic reads
+from tasks.survey.clips import METHOD, estimate_share, estimate_total
 from tasks.survey.cost import cost_of_chunks
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
 
@@ -35,9 +36,9 @@ class Share:
 
     Attributes:
         name: The property: a code, or a value such as a codec.
-        clips: Number of all clips, counted or estimated.
-        seen: Number of the surveyed clips.
-        example: A URI of one, and why it has the property, if that is not obvious; empty otherwise.
+        clips: Number among all clips.
+        seen: Number among the surveyed clips.
+        example: URI of one of them, or the message of a failure; may be empty.
     """
 
     name: str
@@ -51,8 +52,7 @@ class Distribution:
     """Distribution of a figure over the surveyed clips.
 
     Attributes:
-        name: The figure.
-        unit: Its unit; empty for counts and shares.
+        unit: Empty for counts and shares.
         quantiles: Minimum, tenth percentile, median, ninetieth percentile and maximum.
         edges: Edges of the histogram's bins, one more than `counts`.
         counts: Clips in each bin.
@@ -72,7 +72,7 @@ class GroupSurvey:
     """The clips with jobs of one task and subtask.
 
     Attributes:
-        seen: Surveyed clips.
+        seen: Number of surveyed clips.
         one_keyframe: Clips with one keyframe; this and the following are None if no clip was surveyed.
         not_covered: Clips that their keyframes may not cover.
         dense: Clips for which a dense sampler is used.
@@ -89,7 +89,6 @@ class GroupSurvey:
 
     @property
     def title(self) -> str:
-        """Task and subtask in one string."""
         return " / ".join(filter(None, (self.task, self.subtask))) or "no task"
 
 
@@ -157,15 +156,14 @@ class Survey:
 
     @property
     def is_sample(self) -> bool:
-        """Whether only some clips were surveyed, so that figures are estimates."""
+        """Whether only some clips were surveyed: figures are then estimates."""
         return self.seen < self.clips
 
     def to_json(self) -> str:
-        """Serialise to JSON."""
         return TypeAdapter(Survey).dump_json(self, indent=2).decode()
 
 
-# A row per surveyed clip. For one that cannot be used, everything but its video, tags, code and message is null.
+# A row per surveyed clip. If it cannot be used, all but `_KEY` is null.
 _TAGS = pl.List(pl.Struct({"task": pl.String, "subtask": pl.String}))
 _Types = dict[str, "pl.DataType | type[pl.DataType]"]
 _KEY: _Types = {"uri": pl.String, "tags": _TAGS, "share": pl.Float64, "code": pl.String, "message": pl.String}

@@ -1,4 +1,4 @@
-"""Surveys a manifest according to the settings."""
+"""Surveys a manifest by the settings."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class SurveyOptions:
     Attributes:
         sample: Number of clips to draw at random; None surveys all.
         limit_s: Seconds after which no further video is started; None is no limit.
-        measure_s: Seconds after which no further clip is decoded to measure this machine's rates; 0 decodes none.
-        keep_going: Leave out invalid rows of the manifest.
-        chunk_s: Length of the run's chunks in seconds; None cuts none.
+        measure_s: Seconds after which no further clip is extracted to measure this machine's rates.
+        keep_going: Whether to leave out invalid rows of the manifest.
+        chunk_s: Seconds of the run's chunks; None cuts none.
     """
 
     sample: int | None = None
@@ -50,8 +50,7 @@ class SurveyOptions:
     chunk_s: float | None = None
 
 
-def note_nothing(_what: str, _done: int, _of: int) -> None:
-    """Show no progress."""
+def note_nothing(_what: str, _done: int, _of: int) -> None: ...
 
 
 def take_survey(
@@ -62,7 +61,11 @@ def take_survey(
     *,
     note: Note = note_nothing,
 ) -> Survey:
-    """Survey the indexes of a manifest's videos, and cache them for the run that follows."""
+    """Survey the indexes of a manifest's videos, which are cached for the run that follows.
+
+    Raises:
+        ManifestError: The manifest is invalid, or no video was surveyed within the time limit.
+    """
     note("Reading the manifest", 0, 0)
     with open_jobs(manifest, ObjectStore(settings.store, settings.web), keep_going=options.keep_going) as jobs:
         drawn = draw_clips(jobs, options.sample)
@@ -83,7 +86,7 @@ def survey_clips(
     *,
     note: Note = note_nothing,
 ) -> Survey | None:
-    """Survey drawn clips as `take_survey` does; None if time was too short for any."""
+    """Survey drawn clips as `take_survey` does; None if no video was surveyed within the time limit."""
     processes = settings.extract.processes or usable_cores()
     with decode_pool(settings, processes=processes) as pool:
         reader = index_reader(settings, pool)
@@ -114,7 +117,7 @@ def survey_clips(
 
 
 def index_reader(settings: Settings, pool: DecodePool) -> VideoReader:
-    """Create the reader of indexes, which stores them in the frame cache if there is one."""
+    """Return a reader of indexes, which caches them if there is a frame cache."""
     return VideoReader(
         objects=video_store(settings),
         pool=pool,

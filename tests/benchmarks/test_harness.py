@@ -26,6 +26,25 @@ def test_the_example_of_a_benchmark_is_valid(example):
     get_command(app).commands[name].make_context(name, arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["engine", "settings", "--model", "tiny,big"],
+        ["engine", "words", "--model", "tiny,100m"],
+        ["pipeline", "classify", "--model", "big"],
+        ["pipeline", "gpu", "--model", "big"],
+        ["live", "--model", "big"],
+        ["serve", "--model", "big"],
+        ["peers", "--questions", "8", "--model", "big"],
+    ],
+)
+def test_a_model_that_a_benchmark_does_not_know_is_refused(arguments):
+    refused = CliRunner().invoke(app, arguments)
+
+    assert refused.exit_code == 2
+    assert "--model" in refused.output
+
+
 def test_a_table_is_markdown_whose_missing_figures_are_empty(capsys):
     show([Table("Clips", ROWS, COLUMNS, "A note.")])
 

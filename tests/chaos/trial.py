@@ -114,7 +114,7 @@ class Trial:
         began = time.monotonic()
         self._alter_cache([fault for fault in faults if fault.needs == "cache"], rng, outcome)
         left = [fault for fault in faults if fault.needs != "cache"]
-        is_told = not left
+        is_counted = not left
         while outcome.tries < _MAX_TRIES:
             outcome.tries += 1
             half = len(left) if outcome.tries > 1 else (len(left) + 1) // 2
@@ -130,7 +130,7 @@ class Trial:
             outcome.wrong.append(f"still failing after {_MAX_TRIES} attempts")
         self._retry_failures(outcome)
         self._check(outcome, labels)
-        if is_told and outcome.rewritten != outcome.altered:  # else the run may have been killed before it could tell
+        if is_counted and outcome.rewritten != outcome.altered:  # else the run may have been killed before it counted
             outcome.wrong.append(
                 f"{outcome.altered} cached files were altered, but the files of {outcome.rewritten} videos rewritten"
             )

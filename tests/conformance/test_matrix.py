@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from benchmarks.media.containers import CONTAINERS
+from benchmarks.media.codecs import CONTAINERS
 from benchmarks.media.matrix import Cell, matrix
 from benchmarks.media.recipe import make_clip
 from benchmarks.media.structures import STRUCTURES

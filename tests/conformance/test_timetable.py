@@ -13,7 +13,7 @@ CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov"}]
 
 
 def listed(index):
-    return index.pts[index.order].tolist(), index.keyframe_places.tolist()
+    return index.pts[index.order].tolist(), index.keyframe_indices.tolist()
 
 
 def by_packets(path):

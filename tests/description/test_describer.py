@@ -388,7 +388,7 @@ def test_frames_that_kill_the_encoder_fail_their_own_video(describer_of, encoder
         describer.describe(job(film(tmp_path / "b.mp4", ("red", 3))), 0)
 
 
-def test_an_altered_embedding_file_is_made_again_and_told(describer_of, encoder, tmp_path):
+def test_an_altered_embedding_file_is_regenerated_and_reported(describer_of, encoder, tmp_path):
     describer, clip = describer_of(), job(film(tmp_path / "a.mp4", ("red", 2)))
     key = describer.embedder.embed(clip).identity.key
     path = tmp_path / "cache" / key

@@ -141,7 +141,7 @@ def test_vectors_of_texts_are_those_of_transformers_in_lower_case_and_without_a_
     assert cosines(encoder.embed_texts([text.upper() for text in TEXTS]).vectors, expected).min() >= 0.9999
 
 
-def test_tokens_are_counted_and_the_limit_is_told(encoder):
+def test_tokens_are_counted_and_the_limit_is_reported(encoder):
     assert encoder.embed_texts([*TEXTS, "a " * 40]).tokens == (4, 7, 2, 41)
     assert encoder.info().max_tokens == 16
 

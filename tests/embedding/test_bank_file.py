@@ -50,7 +50,7 @@ def test_vectors_come_back_for_the_same_texts_and_model_only(files, monkeypatch)
     assert files.load_vectors(TEXTS, MODEL) is None
 
 
-def test_vectors_that_were_altered_are_made_again(files, tmp_path):
+def test_vectors_that_were_altered_are_regenerated(files, tmp_path):
     files.save_vectors(TEXTS, VECTORS, INFO, MODEL)
     [path] = (tmp_path / "banks").iterdir()
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")

@@ -1,12 +1,13 @@
 """Threads that embed frames share requests, and only the video that kills the encoder fails."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Semaphore
+from threading import Condition, Event
 
 import numpy as np
 import pytest
 
 from infra.errors import EngineLostError
+from reelabel.waiting import AbandonedError, raise_if_abandoned, working_until
 from reelabel_engine.errors import InferenceError, ModelError
 from tasks.embedding.batches import FrameBatcher
 from tests.description.colours import ColourEncoder
@@ -33,7 +34,7 @@ class HeldEncoder(ColourEncoder):
 def embed_while_held(encoder, videos, *, batch_frames, then_die=False):
     """Embed videos, all but the first of them while the first is held; return what each got."""
     batcher = FrameBatcher(encoder=encoder, batch_frames=batch_frames)
-    batcher._semaphore = Semaphore(1)
+    batcher._senders = ThreadPoolExecutor(1)
     with ThreadPoolExecutor(len(videos)) as threads:
         found = [threads.submit(batcher.embed, videos[0])]
         while not encoder.requests:
@@ -74,6 +75,77 @@ def test_the_video_that_kills_the_encoder_fails_alone():
     assert isinstance(white.exception(), InferenceError)
     assert "The frames of this video crash the model's process" in str(white.exception())
     assert [got.result().vectors.argmax(axis=1).tolist() for got in (red, green)] == [[0, 0], [1, 1]]
+
+
+class WaitingEncoder(HeldEncoder):
+    """Ends a request that its caller abandons, as `RunningProcess.replies` does."""
+
+    def embed_images(self, videos):
+        found = super().embed_images(videos)
+        raise_if_abandoned()
+        return found
+
+
+def test_a_caller_that_leaves_takes_no_other_caller_with_it():
+    encoder, has_left = WaitingEncoder(), Event()
+    batcher = FrameBatcher(encoder=encoder)
+    batcher._senders = ThreadPoolExecutor(1)
+
+    def embed_and_leave():
+        with working_until(has_left.is_set):
+            return batcher.embed(frames(2, (200, 0, 0)))
+
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(batcher.embed, frames(1, 10))
+        while not encoder.requests:
+            pass
+        leaving = threads.submit(embed_and_leave)
+        while len(batcher._waiting) < 1:
+            pass
+        staying = threads.submit(batcher.embed, frames(2, (0, 200, 0)))
+        while len(batcher._waiting) < 2:
+            pass
+        has_left.set()
+        assert isinstance(leaving.exception(), AbandonedError)
+        encoder.go.set()
+
+    assert encoder.requests == [[1], [2, 2]]
+    assert staying.result().vectors.argmax(axis=1).tolist() == [1, 1]
+
+
+class QueueingEncoder(ColourEncoder):
+    """Has requests in a queue: one that kills its process takes the one behind it along."""
+
+    def __init__(self):
+        super().__init__()
+        self.changed, self.deaths, self.queued = Condition(), 0, 0
+
+    def embed_images(self, videos):
+        with self.changed:
+            try:
+                found = super().embed_images(videos)
+            except EngineLostError:
+                self.changed.wait_for(lambda: self.queued, timeout=0.5)
+                self.deaths, self.queued = self.deaths + 1, 0
+                self.changed.notify_all()
+                raise
+            before = self.deaths
+            self.queued += 1
+            self.changed.notify_all()
+            if self.changed.wait_for(lambda: self.deaths > before, timeout=0.5):
+                raise EngineLostError("The encoder failed: its process died.")
+            self.queued -= 1
+        return found
+
+
+def test_a_video_that_is_lost_with_another_one_is_not_at_fault():
+    batcher = FrameBatcher(encoder=QueueingEncoder(), batch_frames=2)
+
+    with ThreadPoolExecutor(2) as threads:
+        white, red = (threads.submit(batcher.embed, frames(2, colour)) for colour in (255, (200, 0, 0)))
+
+    assert isinstance(white.exception(), InferenceError)
+    assert red.result().vectors.argmax(axis=1).tolist() == [0, 0]
 
 
 def test_encoder_that_die_on_anything_are_nobodys_fault():
@@ -130,7 +202,7 @@ def test_videos_that_share_a_request_share_its_time_by_frames():
     encoder = HeldEncoder()
     now_s = iter([0, 1, 1, 11])
     batcher = FrameBatcher(encoder=encoder, batch_frames=9, clock_s=lambda: next(now_s))
-    batcher._semaphore = Semaphore(1)
+    batcher._senders = ThreadPoolExecutor(1)
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(batcher.embed, frames(1, 10))
         while not encoder.requests:

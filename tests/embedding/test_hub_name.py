@@ -61,7 +61,7 @@ def test_a_model_that_was_downloaded_once_is_found_by_its_name(embed, tmp_path):
     assert ran.stdout.splitlines()[-1] == "True"
 
 
-def test_a_model_that_cannot_be_reached_is_told_in_a_sentence(embed, tmp_path):
+def test_a_model_that_cannot_be_reached_is_reported_in_a_sentence(embed, tmp_path):
     ran = embed(tmp_path / "home")
 
     assert ran.returncode == 1

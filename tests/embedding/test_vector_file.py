@@ -153,7 +153,7 @@ def test_vectors_of_another_size_are_not_written(cache):
         cache.write(IDENTITY, make_embeddings(size=8))
 
 
-def test_a_file_is_written_once_and_a_damaged_one_is_replaced_and_told(cache, tmp_path):
+def test_a_file_is_written_once_and_a_damaged_one_is_replaced_and_reported(cache, tmp_path):
     embeddings = make_embeddings()
     assert cache.find(IDENTITY) is None
     assert cache.write(IDENTITY, embeddings) == ""

@@ -1,5 +1,7 @@
 """The environment of commands on services that no other module writes to."""
 
+import shutil
+
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
@@ -7,6 +9,7 @@ from prefect.client.schemas.actions import WorkPoolUpdate
 from infra.database.connect import connected
 from tests.command_line import reelabel as run_command
 from tests.flows.runs import environment_of, served_by
+from tests.shared import common_folder, made_once
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,21 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
     """A client of the shared Prefect server."""
     with get_client(sync_client=True) as client:
         yield client
+
+
+@pytest.fixture
+def mlflow_uri(tmp_path, tmp_path_factory):
+    """URI of an empty database of MLflow's: a copy, as its migrations take seconds."""
+    import mlflow  # noqa: PLC0415 - in the worker processes that use it, not in all
+
+    template = common_folder(tmp_path_factory) / "mlflow.db"
+
+    def migrate():
+        mlflow.MlflowClient(f"sqlite:///{template}").search_experiments()
+        return str(template)
+
+    shutil.copy(made_once(template.with_suffix(".json"), migrate), tmp_path)
+    return f"sqlite:///{tmp_path}/mlflow.db"
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ def environment_of(settings):
     return os.environ | export(settings) | {"COLUMNS": "160", "REELABEL_MODEL_DTYPE": "float32"}
 
 
-def served_by(url, environment):
-    """An environment in which the server that all tests share answers, so that no engine is started."""
+def served_by(url, environment, **settings):
+    """An environment in which a server answers, so that no engine is started, with other settings by their names."""
     server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": url, "SERVER_API_KEY": KEY}
-    return environment | {f"REELABEL_{name}": str(value) for name, value in server.items()}
+    return environment | {f"REELABEL_{name}": str(value) for name, value in (server | settings).items()}
 
 
 def artifact_of(prefect, run_id, key):

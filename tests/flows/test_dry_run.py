@@ -61,7 +61,7 @@ def test_a_run_that_leaves_rows_out(classify, write):
 
 
 @pytest.mark.system
-def test_a_run_that_has_nothing_to_do_but_failures_to_tell_of(classify, write):
+def test_a_run_that_has_nothing_to_do_but_failures_to_report(classify, write):
     manifest = write("failed.parquet", None, "/no/video.mp4")
     classify(manifest)
 
@@ -87,7 +87,7 @@ def test_a_run_with_archives_that_claim_anything(classify, write, tmp_path):
 
 
 @pytest.mark.system
-def test_a_run_goes_on_after_an_error_that_nobody_has_foreseen(classify, write, make_clip, monkeypatch, own_services):
+def test_a_run_goes_on_after_an_error_that_nobody_foresaw(classify, write, make_clip, monkeypatch, own_services):
     odd, prepare = str(make_clip(name="odd.mp4", frames=24)), FrameExtractor.prepare
 
     def fail_odd(self, uri, *arguments, **options):

@@ -122,12 +122,6 @@ def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, 
     assert "has no known answers to evaluate against" in run.stderr
 
 
-@pytest.fixture
-def tracking(tmp_path):
-    """Where MLflow keeps its runs."""
-    return f"sqlite:///{tmp_path}/mlflow.db"
-
-
 def logged(uri, experiment):
     """The runs of an experiment, by name; none if there is none."""
     import mlflow  # noqa: PLC0415 - in the one worker process that runs these tests, not in all
@@ -137,17 +131,17 @@ def logged(uri, experiment):
     return {run.info.run_name: run for run in client.search_runs([found.experiment_id])} if found else {}
 
 
-def test_candidates_become_runs_of_mlflow_if_asked(evaluated, environment, manifest, tracking, monkeypatch, capsys):
+def test_candidates_become_runs_of_mlflow_if_asked(evaluated, environment, manifest, mlflow_uri, monkeypatch, capsys):
     _, evaluation = evaluated
     evaluate = ("evaluate", manifest, "--dataset", "known")
-    unasked = reelabel(environment | {"MLFLOW_TRACKING_URI": tracking}, *evaluate)
-    before = logged(tracking, "known")
+    unasked = reelabel(environment | {"MLFLOW_TRACKING_URI": mlflow_uri}, *evaluate)
+    before = logged(mlflow_uri, "known")
 
-    asked = reelabel(environment | {"MLFLOW_TRACKING_URI": tracking}, *evaluate, "--mlflow")
+    asked = reelabel(environment | {"MLFLOW_TRACKING_URI": mlflow_uri}, *evaluate, "--mlflow")
 
     assert (unasked.returncode, asked.returncode) == (1, 1)  # finished, with a failure
     assert before == {}
-    runs = logged(tracking, "known")
+    runs = logged(mlflow_uri, "known")
     assert {*runs} == {"keyframes:16", "uniform:16"}
     for spec in evaluation.specs:
         parameters, metrics = runs[spec.name].data.params, runs[spec.name].data.metrics
@@ -161,19 +155,19 @@ def test_candidates_become_runs_of_mlflow_if_asked(evaluated, environment, manif
         assert {name: metrics[f"task_accuracy/{name}"] for name in by_task} == by_task
     assert runs["keyframes:16"].data.metrics["difference"] == evaluation.specs[0].difference.value
     assert "difference" not in runs["uniform:16"].data.metrics
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
     [code] = re.findall(r"```python\n(import mlflow\n.*?)```", DOCUMENTED.read_text(), flags=re.DOTALL)
     exec(compile(code, DOCUMENTED.name, "exec"), {})
     assert len(re.findall(r"^(?:keyframes|uniform):16 0\.\d+ \d+", capsys.readouterr().out, flags=re.MULTILINE)) == 2
 
 
-def test_the_experiment_of_mlflows_variable_is_used(evaluated, environment, manifest, tracking):  # noqa: ARG001
-    named = {"MLFLOW_TRACKING_URI": tracking, "MLFLOW_EXPERIMENT_NAME": "samplers"}
+def test_the_experiment_of_mlflows_variable_is_used(evaluated, environment, manifest, mlflow_uri):  # noqa: ARG001
+    named = {"MLFLOW_TRACKING_URI": mlflow_uri, "MLFLOW_EXPERIMENT_NAME": "samplers"}
 
     reelabel(environment | named, "evaluate", manifest, "--dataset", "known", "--mlflow")
 
-    assert len(logged(tracking, "samplers")) == 2
-    assert logged(tracking, "known") == {}
+    assert len(logged(mlflow_uri, "samplers")) == 2
+    assert logged(mlflow_uri, "known") == {}
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "http"])

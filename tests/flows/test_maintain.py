@@ -1,5 +1,5 @@
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from prefect.deployments import run_deployment
@@ -7,7 +7,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
 
 from flows import maintain
-from flows.maintain import apply_retention
+from flows.maintain import apply_retention, remove_flow_runs
 from flows.run.names import TAG
 from flows.runs import classify
 from flows.schedule.deploy import deploy_flows
@@ -38,6 +38,23 @@ def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, mon
     with pytest.raises(ObjectNotFound):
         client.read_flow_run(ours.id)
     assert client.read_flow_run(strangers.id)
+
+
+def test_flow_runs_that_another_process_removes_meanwhile_do_not_stop_maintenance(client):
+    for _ in range(2):
+        client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG], state=Completed())
+
+    class Raced:
+        delete_flow_run = staticmethod(client.delete_flow_run)
+
+        @staticmethod
+        def read_flow_runs(**filters):
+            page = client.read_flow_runs(**filters)
+            for flow_run in page:
+                client.delete_flow_run(flow_run.id)
+            return page
+
+    assert remove_flow_runs(Raced, ended_before=datetime.now(UTC)) >= 2
 
 
 @pytest.mark.system

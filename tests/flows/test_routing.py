@@ -136,7 +136,7 @@ def test_jobs_are_routed_by_tag_video_and_margin(reelabel, manifests, read, own_
     assert all(row["first_margin"] < 1 == row["escalate_below"] for row in twice)
 
 
-def test_each_video_is_extracted_once_by_each_sampler_and_what_dense_alone_costs_is_told(reelabel, manifests, read):
+def test_each_video_is_extracted_once_by_each_sampler_and_what_dense_alone_costs_is_reported(reelabel, manifests, read):
     """As if from scratch: no other run shows five frames."""
     options = [manifests["manifest"], "--num-frames", "5"]
     routed = reelabel("classify", *options, "--sampler", "auto", "--motion-tasks", "direction")

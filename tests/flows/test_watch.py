@@ -2,6 +2,7 @@ import io
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Pending
+from pydantic import SecretStr
 from sqlalchemy import delete, select
 
 from flows.run.flow_run import ARRIVED, write_error_file
@@ -177,6 +179,23 @@ def test_the_faults_of_a_manifest_are_written_beside_it_until_it_is_valid(object
     assert not list(objects.list(folder))
     assert run("Column prompt is missing.", return_state=True).is_failed()
     assert not list(objects.list(folder))  # whoever started it by hand sees the message
+
+
+def test_a_login_that_may_only_read_manifests_fails_no_run(folder, prefect_services):
+    store = replace(prefect_services.store, access_key_id=SecretStr("reader"), secret_access_key=SecretStr("no key"))
+    settings = prefect_services.model_copy(update={"store": store})
+
+    @flow(validate_parameters=False)
+    @fail_with_message
+    def run(fault: str | None = None):
+        with write_error_file(f"{folder}/a.parquet", settings):
+            if fault:
+                raise ManifestError(fault)
+        return "done"
+
+    with tags(ARRIVED):
+        assert run() == "done"
+        assert run("Column prompt is missing.", return_state=True).message == "Column prompt is missing."
 
 
 def test_a_version_that_returns_after_another_one_is_started_again(look, objects, folder):

@@ -33,7 +33,7 @@ from reelabel.segment import Segment
 from reelabel.sources import web
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import KeyedLocks
-from tests.clips import blank_packet
+from tests.clips import LONG, blank_packet
 from tests.factories import make_extractor
 from tests.frame_files import encoding_of
 from tests.reelabel.sources.web_server import serving
@@ -44,7 +44,7 @@ def preparer(tmp_path, pool):
     return make_extractor(tmp_path, pool)
 
 
-def test_a_picked_frame_that_is_missing_is_told_now_and_from_the_cache(preparer, make_clip):
+def test_a_picked_frame_that_is_missing_is_reported_now_and_from_the_cache(preparer, make_clip):
     path = make_clip("clip.mkv", gop=1, codec="mjpeg", pix_fmt="yuvj420p")
     blank_packet(path, 20)
     every = replace(preparer, sampling=Sampling(sampler="uniform", num_frames=48))
@@ -171,7 +171,7 @@ def test_frames_that_an_earlier_version_has_decoded_are_extracted_again(preparer
     assert now.identity.key != before.identity.key
 
 
-def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
+def test_a_damaged_frame_file_is_regenerated(preparer, make_clip):
     uri = str(make_clip())
     asked = preparer.prepare(uri).identity
     path = Path(preparer.cache.uri_of(asked.key).removeprefix("file://"))
@@ -422,7 +422,7 @@ class TestAuto:
         self, preparer, make_clip, store_settings, gop, sampler, decoded
     ):
         uri = f"{store_settings.uri}/clip.mp4"
-        data = make_clip(size=(160, 120), frames=240, gop=gop, qp="1").read_bytes()
+        data = make_clip(**LONG | {"b_frames": 0, "gop": gop}).read_bytes()
         objects = ObjectStore(store_settings)
         objects.replace(uri, data)
 

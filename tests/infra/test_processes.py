@@ -31,7 +31,7 @@ def _wait_for(log, text):
     until(lambda: text in log.read_text())
 
 
-def test_a_later_process_with_the_same_id_is_told_apart(start):
+def test_a_later_process_with_the_same_id_is_distinguished(start):
     pid = start("import time; time.sleep(60)")
     start_ticks = start_ticks_of(pid)
 

@@ -7,7 +7,7 @@ from urllib.request import proxy_bypass
 import httpx
 import pytest
 
-from infra.proxies import go_around_proxies
+from infra.proxies import bypass_proxies
 from tests.http_server import Handler, serve
 
 NOBODY = "http://127.0.0.1:1"
@@ -36,10 +36,10 @@ def here():
 )
 def test_servers_of_this_machine_are_reached_without_a_proxy(here, variables, around):
     with patch.dict(os.environ, variables, clear=True):
-        forgotten = go_around_proxies()
+        forgotten = bypass_proxies()
 
         assert forgotten == [name for name in variables if name == "ALL_PROXY"]
-        assert go_around_proxies() == []
+        assert bypass_proxies() == []
         assert httpx.get(here).status_code == 204
         assert os.environ.get("no_proxy") == around
         assert proxy_bypass("example.com") == (around == "*")

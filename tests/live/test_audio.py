@@ -127,6 +127,27 @@ def test_audio_without_times_ends_as_it_arrives_and_goes_on(open_with_audio):
     assert [each for each in shown(model) if each[0] == "audio"] == [("audio", 0, 2), ("audio", 2, 2.5)]
 
 
+@pytest.mark.parametrize("first_s", [0, 1_700_000_000])
+def test_frames_with_times_follow_audio_without(open_with_audio, first_s):
+    client, _ = open_with_audio()
+    client.send(chunk(0.5))
+    acks = send_frames(client, [0, 60, 120], first_s=first_s)
+    assert [ack["status"] for ack in acks] == ["kept"] * 3
+    assert 0 < acks[0]["time_s"] < 60
+    assert acks[2]["time_s"] - acks[0]["time_s"] == pytest.approx(2)
+    client.send(chunk(0.5))
+    assert ask(client)["audio_s"] == 1.0
+
+
+def test_the_audio_of_a_question_that_is_sent_again_is_taken_once(open_with_audio):
+    client, _ = open_with_audio()
+    send_frames(client, [0])
+    again = {"query_id": "a", "again": True, "audio_data": chunk(0.25)["data"]}
+    assert ask(client, **again)["audio_s"] == 0.25
+    client.send({"type": "video.query", "text": "?", **again})
+    assert ask(client)["audio_s"] == 0.25
+
+
 def test_audio_from_before_the_first_frame_is_not_heard_but_counts_for_the_order(open_with_audio):
     client, model = open_with_audio()
     send_frames(client, [0], first_s=10)

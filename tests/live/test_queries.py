@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_a_new_question_interrupts_those_before_it(begin):
     assert client.last("response.done")["query_id"] == "c"
 
 
-def test_nothing_to_cancel_is_told(begin):
+def test_nothing_to_cancel_is_reported(begin):
     client = start(begin)
     for more in ({}, {"query_id": "x"}):
         notice = client.exchange({"type": "response.cancel", **more}, "session.notice")
@@ -254,6 +255,105 @@ def test_a_slow_model_is_not_asked_a_standing_question_twice_at_once(begin):
     send_frames(client, [0] * 20)
     assert client.session.stats().waiting == 1
     model.may_answer.set()
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel"])
+def test_a_question_ends_while_an_engine_that_was_lost_still_loads(begin, how):
+    may_load = threading.Event()
+
+    class Loading(ScriptedModel):
+        def ask(self, prefix, query):
+            self.asked.append((prefix, query))
+            assert may_load.wait(60)
+            yield from super().ask(prefix, query)
+
+    model = Loading()
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send(query("a", query_id="a", **({"deadline_s": 0.1} if how == "deadline" else {})))
+    until(lambda: model.asked)
+    if how == "cancel":
+        client.send({"type": "response.cancel", "query_id": "a"})
+        assert client.last("response.done")["finish_reason"] == "cancelled"
+    else:
+        assert client.last("error")["code"] == "deadline_exceeded"
+    may_load.set()
+    assert ask(client, "b")["query"] == 1
+
+
+def test_a_question_whose_time_is_over_when_its_turn_comes_is_not_asked(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send(query("a"))
+    client.send(query("b", query_id="b", deadline_s=0.05))
+    until(lambda: model.asked)
+    time.sleep(0.1)
+    model.may_answer.set()
+    assert client.last("error")["query_id"] == "b"
+    assert [asked.text for _, asked in model.asked] == ["a"]
+
+
+def test_a_question_interrupts_as_many_as_may_wait(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    client = start(begin, model)
+    send_frames(client, [0])
+    for _ in range(64):
+        client.send(query())
+    client.send(query("last", query_id="last", interrupt=True))
+    model.may_answer.set()
+    assert client.last("response.done", finish_reason="stop")["query_id"] == "last"
+
+
+def test_a_client_cancels_what_it_knows_and_not_a_standing_question_of_which_it_has_not_heard(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    client = start(begin, model)
+    client.send(query("a", query_id="s", on_change=True, choices=CHOICES))
+    send_frames(client, [0])
+    until(lambda: model.asked)
+    assert client.exchange({"type": "response.cancel"}, "session.notice")["code"] == "nothing_cancelled"
+    client.send(query("b", query_id="b"))
+    client.send({"type": "response.cancel"})
+    model.may_answer.set()
+    done = [event for event in client.until("response.done", 2) if event["type"] == "response.done"]
+    assert [(each["query_id"], each["finish_reason"]) for each in done] == [("s", "stop"), ("b", "cancelled")]
+
+
+def test_a_standing_question_has_its_time_from_when_it_is_asked(begin):
+    """However long ago the last frame arrived."""
+    client = start(begin)
+    send_frames(client, [0])
+    time_s, arrived_s = client.session._window.clock
+    client.session._window.clock = time_s, arrived_s - 3600
+    client.send(query("a", query_id="s", every_s=1, choices=CHOICES, deadline_s=600))
+    assert client.last("response.done")["total_ms"] < 600_000
+
+
+def test_a_standing_question_that_is_replaced_is_answered_no_more(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    client = start(begin, model)
+    client.send(query("old", query_id="s", every_s=1, choices=CHOICES))
+    send_frames(client, [0])
+    until(lambda: model.asked)
+    client.send(query("new", query_id="s", every_s=1, choices=CHOICES))
+    assert client.last("response.done")["finish_reason"] == "cancelled"
+    model.may_answer.set()
+    assert client.last("response.done")["finish_reason"] == "stop"
+    assert model.asked[-1][1].text.startswith("new")
+
+
+def test_a_frame_that_cannot_be_read_does_not_move_the_time_of_a_standing_question(begin):
+    client = start(begin)
+    client.send(query("a", query_id="s", every_s=1, choices=CHOICES))
+    send_frames(client, [0])
+    client.last("response.done")
+    client.exchange({"type": "video.frame", "data": "aGVsbG8=", "time_s": 1e6}, "error")
+    send_frames(client, [60], first_s=1)
+    assert client.last("response.done")["query"] == 1
 
 
 def test_standing_questions_have_a_limit(begin):

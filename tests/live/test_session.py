@@ -3,17 +3,19 @@
 import asyncio
 import io
 import json
+import threading
 import time
+import tracemalloc
 
 import pytest
 from PIL import Image
 
 from reelabel.errors import DecodersLostError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
+from tasks.live.frame_window import window_rule
 from tasks.live.inbox import Frame, Inbox
 from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionConfig, VideoFrame
-from tasks.live.setup import window_rule
 from tests.live.client import Client, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 from tests.wait import until
@@ -113,7 +115,7 @@ def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
     assert ask(client)["text"] == "0 1"
 
 
-def test_frames_of_one_millisecond_are_told_apart_by_their_times(begin):
+def test_frames_of_one_millisecond_are_distinguished_by_their_times(begin):
     """Else a question asked between two of them could not be asked again about the one that it saw."""
     client = start(begin)
     times_s = (5.0, 5.0, 5.0004, 5.002, 5.0, 5.5)
@@ -132,7 +134,7 @@ def test_binary_messages_are_frames_announced_or_not(begin):
     assert client.last("video.frame.ack")["frame_id"] == "b"
 
 
-def test_a_frame_that_was_announced_and_did_not_follow_is_told(begin):
+def test_a_frame_that_was_announced_and_did_not_follow_is_reported(begin):
     client = start(begin)
     client.send({"type": "video.frame", "frame_id": "a"})
     client.send(frame(0))
@@ -203,6 +205,13 @@ def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, dat
     assert client.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
 
 
+def test_a_frame_whose_data_cannot_be_decoded_is_named(begin):
+    client = start(begin)
+    client.session.handle('{"type": "video.frame", "frame_id": "a", "data": "no base64!"}')
+    error = client.last("error")
+    assert (error["code"], error["frame_id"]) == ("invalid_message", "a")
+
+
 def test_no_frame_is_dropped_while_the_model_is_behind_and_a_query_sees_all(begin):
     model = ScriptedModel()
     model.may_read.clear()
@@ -230,6 +239,34 @@ def test_a_session_is_full_while_32_mib_of_frames_wait():
         await waiting
 
     asyncio.run(fill_and_empty())
+
+
+def test_a_session_is_full_of_frames_without_content_as_well():
+    async def fill():
+        inbox = Inbox()
+        announced = VideoFrame(type="video.frame")
+        for number in range(40_000):
+            inbox.put(Frame(number=number, data=b"", announced=announced, arrived_s=0.0, received_ms=0.0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(inbox.wait_for_room(), 0.01)
+
+    asyncio.run(fill())
+
+
+def test_frames_that_wait_hold_no_more_than_their_pictures(begin, monkeypatch):
+    may_decode, read = threading.Event(), FrameReader.read
+    monkeypatch.setattr(FrameReader, "read", lambda reader, data: may_decode.wait() and read(reader, data))
+    client = start(begin)
+    message = json.dumps(frame(0, ignored="x" * 2**20))
+    tracemalloc.start()
+    try:
+        for _ in range(16):
+            client.session.handle(message)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        may_decode.set()
+    assert held_bytes < 2**21
 
 
 def test_a_query_does_not_wait_for_the_model_to_read_and_sees_the_frame_before_it(begin):
@@ -405,7 +442,7 @@ def test_an_engine_that_is_lost_again_and_again_gives_the_query_up(begin):
         (RuntimeError("a defect"), "internal"),
     ],
 )
-def test_a_query_that_fails_is_told_and_the_next_is_answered(begin, error, code):
+def test_a_query_that_fails_is_reported_and_the_next_is_answered(begin, error, code):
     model = ScriptedModel()
     model.fails_with = error
     client = start(begin, model)
@@ -429,7 +466,7 @@ def test_frames_that_do_not_fit_into_the_model_are_told_once(begin):
     assert errors[0]["message"].endswith("Configure a smaller window.")
 
 
-def test_a_frame_without_a_decoder_is_told(begin, monkeypatch):
+def test_a_frame_without_a_decoder_is_reported(begin, monkeypatch):
     def lose(_reader, _data):
         raise DecodersLostError("Decoding processes keep being killed.")
 

@@ -131,7 +131,7 @@ def test_a_frame_of_another_size_begins_a_new_pair():
     assert pairs.alone.images.shape == (2, 6, 6, 3)
 
 
-def test_a_hash_tells_pixels_times_and_shapes_apart():
+def test_a_hash_distinguishes_pixels_times_and_shapes():
     base = FramePair(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5))
     others = [
         FramePair(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.6)),

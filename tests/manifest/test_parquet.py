@@ -62,7 +62,7 @@ WHOLE = as_parquet(COLUMNS | CHOICES)
         pytest.param(b"job_id,video_uri\n", "is not a Parquet file; `reelabel manifest import` converts", id="CSV"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_apart(tmp_path, objects, data, message):
+def test_a_file_that_cannot_be_read_is_distinguished(tmp_path, objects, data, message):
     (tmp_path / "m.parquet").write_bytes(data)
 
     with pytest.raises(ManifestError) as told:

@@ -1,5 +1,7 @@
 """Fields of a layout of videos become columns of a manifest, and paths stay below its folder."""
 
+from datetime import date
+
 import pytest
 
 from reelabel.errors import ConfigurationError
@@ -23,6 +25,7 @@ def job(column, value, **options):
         ("end_s", None, None),
         ("task", 7, "7"),
         ("schema", {"type": "ö"}, '{"type": "ö"}'),
+        ("task", {"since": date(2026, 11, 1)}, '{"since": "2026-11-01"}'),
         ("answer", "red", "red"),
     ],
 )

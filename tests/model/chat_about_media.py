@@ -17,7 +17,7 @@ from vllm import LLM
 from reelabel.frames.frame_file import read_frames
 from reelabel_engine.arguments import vllm_arguments
 from reelabel_engine.renderer import HashedMedium, InputRenderer
-from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.vllm_api import scoring_parameters
 
 
 def part_of(kind, data):

@@ -29,6 +29,16 @@ def test_the_card_of_a_folder_says_what_its_frames_must_be_like():
     assert model_info.max_pixels == 56 * 56
 
 
+def test_a_home_of_an_unknown_user_is_no_model_folder():
+    with pytest.raises(ModelError, match="no model folder ~nobody-of-this-name/model;"):
+        read_model_info("~nobody-of-this-name/model")
+
+
+def test_a_folder_that_cannot_be_looked_up_is_refused():
+    with pytest.raises(ModelError, match=r"Cannot read model folder /x+: .*too long"):
+        read_model_info("/" + "x" * 5000)
+
+
 def test_a_folder_without_a_tokenizer_is_refused(folder):
     require_tokenizer(read_model_info(str(folder)))
     (folder / "tokenizer.json").unlink()

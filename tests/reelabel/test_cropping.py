@@ -4,6 +4,7 @@ import av
 import numpy as np
 import pytest
 
+from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.read_index import read_index
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
@@ -109,26 +110,13 @@ def test_native_frames_are_as_stored(make_cropped, decode_linearly):
     np.testing.assert_array_equal(got.unique[0], decode_linearly(cropped)[0][2])
 
 
-class Held:
-    """The bytes of a file, as of a remote one."""
-
-    max_wait_s = 0.0
-
-    def __init__(self, path):
-        self._data = path.read_bytes()
-        self.size_bytes = len(self._data)
-
-    def read(self, start, size):
-        return self._data[start : start + size]
-
-
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
 def test_ranges_of_a_video_suffice_to_crop_it_and_so_does_its_saved_index(make_cropped, name):
     whole, cropped = make_cropped(name, **LONG)
     wanted = {"sampling": SAMPLERS[0], "limits": Limits()}
 
-    got, index = extract_ranges(Held(cropped), **wanted)
-    again, _ = extract_ranges(Held(cropped), **wanted, known=decode_index(encode_index(index)))
+    got, index = extract_ranges(FileParts(cropped), **wanted)
+    again, _ = extract_ranges(FileParts(cropped), **wanted, known=decode_index(encode_index(index)))
 
     expected = inside(extract_local(whole, sampling=SAMPLERS[0]).unique)
     for frames in (got, again):
@@ -152,7 +140,7 @@ def test_a_survey_reports_the_size_that_is_shown(make_cropped, name):
 
     with open_video_file(cropped) as file:
         local, _ = read_index(file, Limits(), lists="keyframes")
-    remote, _ = read_index(SparseFile(Held(cropped)), Limits(), lists="keyframes")
+    remote, _ = read_index(SparseFile(FileParts(cropped)), Limits(), lists="keyframes")
 
     assert local.info.shown_size == remote.info.shown_size == CROPPED
 

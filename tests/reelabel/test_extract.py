@@ -162,7 +162,7 @@ def test_a_segment_that_is_not_valid_is_an_error_of_the_caller(make_clip, ends):
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a.mp4", "https://host/a.mp4?token=secret", "data:video/mp4;base64,AAAA"])
-def test_a_uri_is_told_from_a_path(uri):
+def test_a_uri_is_distinguished_from_a_path(uri):
     with pytest.raises(VideoRefusedError, match="is a URI, but only a path") as caught:
         extract_local(uri)
 

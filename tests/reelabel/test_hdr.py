@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
+from benchmarks.extraction.loaders import FileParts
 from reelabel.containers.stream_properties import hdr_transfer
 from reelabel.decode.read_index import read_index
 from reelabel.extract import extract_local, extract_ranges
@@ -14,7 +15,6 @@ from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file
-from tests.reelabel.test_cropping import Held
 
 WHITE_NITS = 203
 PATCHES = np.array(
@@ -123,8 +123,8 @@ def test_ranges_a_saved_index_and_a_sandboxed_process_show_the_same(tmp_path):
     expected = extract_local(path, sampling=SAMPLERS[0])
     wanted = {"sampling": SAMPLERS[0], "limits": Limits()}
 
-    got, index = extract_ranges(Held(path), **wanted)
-    again, _ = extract_ranges(Held(path), **wanted, known=decode_index(encode_index(index)))
+    got, index = extract_ranges(FileParts(path), **wanted)
+    again, _ = extract_ranges(FileParts(path), **wanted, known=decode_index(encode_index(index)))
     with DecodePool(processes=1) as pool:
         pooled = pool.extract(path, **wanted)
 

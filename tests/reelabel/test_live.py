@@ -1,8 +1,10 @@
 """The library's client of live sessions, with a scripted model behind the real server."""
 
 import asyncio
+import json
 
 import pytest
+from websockets.asyncio.server import serve
 
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
@@ -82,6 +84,26 @@ def test_a_standing_question_goes_on_after_a_lost_connection(server):
     assert numbers == sorted(set(numbers))
 
 
+def test_the_connection_to_another_server_is_closed(monkeypatch):
+    monkeypatch.setattr("reelabel.live._OPEN_S", 2)
+
+    async def talk():
+        is_closed = asyncio.Event()
+
+        async def say_nothing(connection):
+            await connection.wait_closed()
+            is_closed.set()
+
+        async with serve(say_nothing, "127.0.0.1", 0) as other:
+            port = other.sockets[0].getsockname()[1]
+            with pytest.raises(ConfigurationError, match="does not serve live sessions"):
+                async with LiveClient(f"http://127.0.0.1:{port}"):
+                    pass
+            await asyncio.wait_for(is_closed.wait(), 20)
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize(
     ("url", "config", "says"),
     [
@@ -97,3 +119,49 @@ def test_a_session_that_cannot_begin_is_one_sentence(server, url, config, says):
 
     with pytest.raises(ConfigurationError, match=says):
         asyncio.run(talk())
+
+
+def test_a_server_of_something_else_is_left():
+    left = asyncio.Event()
+
+    async def answer(socket):
+        await socket.send("not an event")
+        await socket.wait_closed()
+        left.set()
+
+    async def talk():
+        async with serve(answer, "127.0.0.1", 0) as other:
+            client = LiveClient(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}")
+            with pytest.raises(ConfigurationError, match="does not serve live sessions"):
+                async with client:
+                    pass
+            await asyncio.wait_for(left.wait(), 5)
+
+    asyncio.run(talk())
+
+
+def test_a_session_is_resumed_though_a_proxy_fails_meanwhile():
+    firsts, statuses = [], iter([None, 502, None])
+
+    def refuse(connection, _):
+        status = next(statuses)
+        return status and connection.respond(status, "Bad Gateway")
+
+    async def answer(socket):
+        firsts.append(json.loads(await socket.recv())["type"])
+        created = {"type": "session.created", "seq": 1, "session_id": "a", "resume_token": "b", "resume_s": 30}
+        await socket.send(json.dumps(created))
+        if len(firsts) > 1:
+            await socket.send(json.dumps({"type": "session.closed", "seq": 2}))
+        await socket.close()
+
+    async def talk():
+        async with serve(answer, "127.0.0.1", 0, process_request=refuse) as server:
+            async with LiveClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+                events = await events_of(client, "session.closed")
+            return events, client
+
+    events, client = asyncio.run(talk())
+    assert [event["type"] for event in events] == ["session.created", "session.closed"]
+    assert firsts == ["session.config", "session.resume"]
+    assert (client.resumed, client.is_lost) == (1, False)

@@ -5,12 +5,14 @@ import av
 import numpy as np
 import pytest
 
+from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
 from reelabel.options import Limits
 from reelabel.pool.packing import pack, unpack
 from reelabel.segment import lie_in_windows
+from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
 
 
@@ -99,6 +101,20 @@ def test_columns_of_other_shapes_are_no_index(make_clip):
 
     with pytest.raises(ValueError, match="columns are"):
         replace(index, size=index.size[:-1])
+
+
+def test_a_large_remote_recording_without_cues_is_described_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("reelabel.sources.sparse_file.SMALL_BYTES", 0)
+    path = tmp_path / "recording.mkv"
+    with av.open(str(path), "w", options={"live": "1"}) as container:
+        stream = container.add_stream("rawvideo", rate=10, width=160, height=120, pix_fmt="yuv420p")
+        for _ in range(100):
+            container.mux(stream.encode(av.VideoFrame(160, 120, "yuv420p")))
+
+    index, ranges = read_index(SparseFile(FileParts(path)), Limits(), lists="keyframes")
+
+    assert (index.info.codec, index.info.fps, index.is_listed, ranges) == ("rawvideo", 10, False, ())
+    assert index.note == "the required ranges cover most of the file"
 
 
 def test_windows_include_both_ends_and_nothing_between():

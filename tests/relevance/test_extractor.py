@@ -88,7 +88,7 @@ def test_the_frames_that_the_question_is_about_are_shown_exactly(extractor, clip
     assert video.identity.sampling.times_ms == tuple(int(text) for text in video.provenance.chosen_ms.split(","))
 
 
-def test_how_many_of_how_many_were_chosen_is_told_and_how_long_there_is_none(extractor, clips):
+def test_how_many_of_how_many_were_chosen_is_reported_and_how_long_there_is_none(extractor, clips):
     note = prepare_view(extractor, asked(clips["mp4"], "red")).provenance.decode_note
 
     assert note.startswith("4 of 40 frames chosen by the question, the best of which is at 13.")
@@ -123,7 +123,7 @@ def test_only_frames_of_the_segment_are_shown(extractor, clips):
     assert all(10 <= time_s <= 16 for time_s in shown_s(video))
 
 
-def test_a_question_that_the_model_cannot_read_whole_is_told(extractor, clips):
+def test_a_question_that_the_model_cannot_read_whole_is_reported(extractor, clips):
     note = prepare_view(extractor, asked(clips["mp4"], "red", prompt="a b c d e f")).provenance.decode_note
 
     assert "the question has 7 tokens, of which the image-text model reads the first 4" in note
@@ -142,7 +142,7 @@ def test_a_video_that_is_gone_fails_as_ever(extractor, tmp_path):
         prepare_view(extractor, asked(f"{tmp_path}/gone.mp4", "red"))
 
 
-def test_a_frame_file_that_is_altered_is_made_again(extractor, clips, tmp_path):
+def test_a_frame_file_that_is_altered_is_regenerated(extractor, clips, tmp_path):
     view = asked(clips["mp4"], "red")
     first = prepare_view(extractor, view)
     path = tmp_path / first.identity.key

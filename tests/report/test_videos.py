@@ -88,7 +88,7 @@ def test_a_strip_has_frames_from_everywhere_and_the_first_of_each_scene(engine, 
 
 
 @pytest.mark.usefixtures("run")
-def test_frames_that_were_evicted_are_told(engine, tmp_path):
+def test_frames_that_were_evicted_are_reported(engine, tmp_path):
     for path in (tmp_path / "cache").rglob("*.arrow"):
         path.unlink()
 

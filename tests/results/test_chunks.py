@@ -160,7 +160,7 @@ def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run):
         pytest.param({}, {"source_fingerprint": "e2"}, id="another version"),
     ],
 )
-def test_a_failure_about_something_else_than_the_chunks_tells_of_none(db, run, about, changed):
+def test_a_failure_about_something_else_than_the_chunks_mentions_none(db, run, about, changed):
     broken = replace(failure(job("a")), source_fingerprint="e1")
     write(db, run, film(), {0: result(job("a")), 1: broken, 2: result(job("a"))}, rule="any:yes")
 

@@ -242,7 +242,7 @@ def test_retention_removes_old_descriptions_with_their_chunks(db, run):
     assert (count(db, DESCRIPTION), count(db, DESCRIPTION_CHUNK)) == (0, 0)
 
 
-def test_a_spec_of_descriptions_is_told_from_one_of_questions(db, run):
+def test_a_spec_of_descriptions_is_distinguished_from_one_of_questions(db, run):
     assert read_any_spec(db, SPEC.spec_id) == SPEC
     assert describes(db, SPEC.spec_id)
     with pytest.raises(ConfigurationError, match="is of a run that describes videos, and asks no questions"):

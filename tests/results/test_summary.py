@@ -50,7 +50,7 @@ def test_failures_are_counted_by_code_with_an_example(db, run):
     assert (rare.code, rare.count) == ("frame_file_damaged", 1)
 
 
-def test_failures_of_the_run_are_told_apart_from_earlier_ones(db, run):
+def test_failures_of_the_run_are_distinguished_from_earlier_ones(db, run):
     jobs = [job(name, answer="no") for name in "abc"]
     ShardWriter(db, run).write(results=[result(jobs[2])], failures=[failure(jobs[0])])
     later = replace(run, run_id=uuid4())

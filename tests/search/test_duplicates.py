@@ -144,7 +144,7 @@ def test_vectors_come_from_the_index_of_this_machine_video_by_video(world, rng):
     assert grouped(find_duplicates(videos, least=0.9)) == [[0, 2]]
 
 
-def test_files_are_grouped_by_their_keys_and_one_that_cannot_be_read_is_told(world, rng, tmp_path):
+def test_files_are_grouped_by_their_keys_and_one_that_cannot_be_read_is_reported(world, rng, tmp_path):
     world.cache = VectorCache(objects=world.objects, root_uri=world.root, seal=NO_KEY)
     one = scenes(rng)
     first, _, copy, broken = (

@@ -271,7 +271,7 @@ def test_embeddings_of_another_model_are_named_and_never_mixed(world):
 
 
 @pytest.mark.parametrize("fault", [damage, truncate, remove])
-def test_an_embedding_file_that_must_not_be_used_is_left_out_and_told(world, fault):
+def test_an_embedding_file_that_must_not_be_used_is_left_out_and_reported(world, fault):
     keys = world.add_random(3)
     fault(world.folder / "store" / keys[1])
 

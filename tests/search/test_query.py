@@ -55,7 +55,7 @@ def test_a_text_is_embedded_once_whatever_its_case(embedder, encoder):
     assert encoder.asked == 1
 
 
-def test_a_kept_vector_that_was_altered_is_made_again(embedder, encoder, world):
+def test_a_kept_vector_that_was_altered_is_regenerated(embedder, encoder, world):
     embedder.embed_text("a red square")
     (path,) = (world.folder / "store" / "banks").glob("*.vectors")
     path.write_bytes(path.read_bytes()[:-4] + b"abcd")

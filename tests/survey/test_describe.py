@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tasks.survey.clips import Estimate
+from tasks.evaluation.scores import Estimate
 from tasks.survey.describe import between, duration, figure, size
 
 

@@ -158,7 +158,7 @@ def test_a_lost_connection_is_taken_up_again_and_the_session_goes_on(page, serve
     page.get_by_role("button", name="Stop").click()
 
 
-def test_a_camera_that_is_not_allowed_is_told(browser, server):
+def test_a_camera_that_is_not_allowed_is_reported(browser, server):
     with closing(browser.new_page()) as page:
         page.add_init_script(
             "navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', 'NotAllowedError'))"
@@ -217,7 +217,7 @@ def test_speech_is_played_as_it_comes_unless_it_is_switched_off(browser):
         assert page.evaluate("window.played") == played
 
 
-def test_a_microphone_that_is_not_allowed_is_told_and_the_camera_goes_on(browser, hearing):
+def test_a_microphone_that_is_not_allowed_is_reported_and_the_camera_goes_on(browser, hearing):
     with closing(browser.new_page()) as page:
         page.add_init_script(
             "const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"

@@ -99,7 +99,7 @@ def test_everyone_can_use_it(browser, replayed, theme):
     assert width <= 390
 
 
-def test_what_cannot_be_replayed_is_told(services, tmp_path, clip):
+def test_what_cannot_be_replayed_is_reported(services, tmp_path, clip):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"no video at all" * 100)
 

@@ -1,12 +1,17 @@
 """Faults that tests are to notice are small, valid, and tried in a copy."""
 
 import ast
+import itertools
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.wait import until
-from tools.mutants import ROOT, Mutant, choose, copy_checkout, find_mutants, find_tests, is_noticed
+from tools.mutants.__main__ import Outcome, as_table, find_tests
+from tools.mutants.faults import ROOT, Mutant, choose, find_mutants
 
 SOURCE = '''"""Text."""
 if TYPE_CHECKING:
@@ -48,7 +53,7 @@ def test_faults_are_written_where_code_decides_or_does_something():
 
 
 def test_a_file_with_a_fault_is_still_python():
-    for mutant in choose(200, seed=1):
+    for mutant in choose(200, seed=1, rooms=("reelabel/containers", "infra")):
         source = (ROOT / mutant.file).read_bytes()
         changed = mutant.applied(source)
         assert changed != source
@@ -56,7 +61,9 @@ def test_a_file_with_a_fault_is_still_python():
 
 
 def test_the_same_seed_chooses_the_same_faults():
-    assert choose(5, seed=2, rooms=("infra",)) == choose(5, seed=2, rooms=("infra",)) != choose(5, seed=3)
+    first, again, other = (choose(5, seed=seed, rooms=("infra",)) for seed in (2, 2, 3))
+
+    assert first == again != other
 
 
 @pytest.mark.parametrize(
@@ -75,63 +82,95 @@ def test_the_same_seed_chooses_the_same_faults():
     ],
 )
 def test_first_come_tests_that_import_a_file_then_its_room_then_those_above(file, first, folder, above):
-    near, room, *others = find_tests(file, ROOT / "tests")
+    near, *others = find_tests(file, ROOT)
+    found = {*near, *itertools.chain.from_iterable(others)}
 
-    assert ROOT / "tests" / first in near
-    assert room == [ROOT / "tests" / folder]
-    assert [above is not None] == [ROOT / "tests" / above in each for each in others] if above else not others
-
-
-@pytest.mark.system
-def test_a_fault_is_noticed_by_the_tests_beside_it_and_a_harmless_one_is_not(tmp_path):
-    copy_checkout(tmp_path)
-    file = "tasks/search/codes.py"
-    source = (ROOT / file).read_bytes()
-    first = next(one for one in find_mutants(file, source.decode()) if one.after == "None")
-    passing = {}
-
-    assert is_noticed(first, tmp_path, passing)
-    assert not is_noticed(Mutant(file, 1, '"""', '"""Text. ', 0), tmp_path, passing)
-    assert (tmp_path / file).read_bytes() == source
-    assert set(passing.values()) == {True}
+    assert f"tests/{first}" in near
+    beside = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / folder).rglob("test_*.py")}
+    assert {*near} <= beside <= found
+    assert f"tests/{above}" in found - beside if above else found == beside
 
 
-@pytest.fixture
-def small_copy(tmp_path):
-    """Make a checkout of one module, `slow`, and one file of tests."""
+def test_what_has_the_name_of_a_file_comes_before_what_else_imports_it():
+    assert find_tests("tasks/search/duplicates.py", ROOT)[0][0] == "tests/search/test_duplicates.py"
 
-    def make(test):
-        (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-        (tmp_path / "slow.py").write_text("WAIT_S = 0\n")
-        (tmp_path / "tests").mkdir()
-        (tmp_path / "tests/test_slow.py").write_text(f"import subprocess\nfrom slow import WAIT_S\n\n{test}\n")
-        return tmp_path
 
-    return make
+def test_a_table_counts_what_was_noticed_in_each_room():
+    results = {"infra/logs.py": ["noticed", "out of time"], "reelabel/decode/one.py": ["noticed", "noticed", "MISSED"]}
+    tried = [Outcome(Mutant(file, 1, "0", "1", 0), each, None, [], 1) for file in results for each in results[file]]
+
+    assert as_table(tried).splitlines()[2:] == [
+        "| infra | 2 | 50% | 0 | 1 |",
+        "| reelabel/decode | 3 | 67% | 1 | 0 |",
+        "| all | 5 | 60% | 1 | 1 |",
+    ]
+
+
+# Of a checkout with one module and one file of tests. The fault is tried in a fork, as of a process without threads.
+_ATTEMPT = """
+import sys
+from pathlib import Path
+from tools.mutants.__main__ import Trials
+from tools.mutants.faults import Mutant
+from tools.mutants.sessions import Checkout
+
+outcome = Trials(Checkout(Path(sys.argv[1])), 15).attempt(Mutant("slow.py", 1, "0", sys.argv[2], 9))
+print(outcome.result, outcome.test, outcome.left_out)
+"""
+_TEST = "tests/test_slow.py::test_it"
+
+
+def attempt(folder, after, test):
+    checkout = folder / "checkout"
+    (checkout / "tests").mkdir(parents=True)
+    (checkout / "slow.py").write_text("WAIT_S = 0\n")
+    (checkout / "tests/test_slow.py").write_text(f"import subprocess, time\nfrom slow import WAIT_S\n\n{test}\n")
+    command = [sys.executable, "-c", _ATTEMPT, folder, after]
+    printed = subprocess.check_output(command, cwd=ROOT, text=True)
+    assert (checkout / "slow.py").read_text() == "WAIT_S = 0\n"
+    return printed.strip()
 
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("after", "is_passing", "noticed"),
-    [("= 0", "True", False), ("= 1", "True", True), ("= 1", "False", False), ("= 1 / 0", "True", True)],
+    ("after", "test", "outcome"),
+    [
+        pytest.param("0 ", "assert WAIT_S == 0", "MISSED None []", id="passes"),
+        pytest.param("1", "assert WAIT_S == 0", f"noticed {_TEST} []", id="fails"),
+        pytest.param("1", "assert WAIT_S == 9", f"MISSED None ['{_TEST}']", id="fails also without the fault"),
+        pytest.param("1 / 0", "pass", "noticed None []", id="cannot be imported"),
+        pytest.param("0 ", "time.sleep(20)", "out of time None []", id="slow also without the fault"),
+    ],
 )
-def test_a_fault_is_noticed_by_tests_that_pass_without_it(small_copy, after, is_passing, noticed):
-    copy, passing = small_copy(f"def test_it(): assert WAIT_S == 0 and {is_passing}"), {}
-
-    assert is_noticed(Mutant("slow.py", 1, "= 0", after, 7), copy, passing) == noticed
-    assert passing == {("tests/test_slow.py",): is_passing == "True"}
+def test_a_fault_is_noticed_by_a_test_that_passes_without_it(tmp_path, after, test, outcome):
+    assert attempt(tmp_path, after, f"def test_it(): {test}") == outcome
 
 
 @pytest.mark.system
-def test_tests_that_do_not_end_notice_a_fault_and_are_killed_with_what_they_started(small_copy, monkeypatch):
-    monkeypatch.setattr("tools.mutants._TIMEOUT_S", 8)
-    copy = small_copy("""
+def test_a_test_that_does_not_end_notices_a_fault_and_is_killed_with_what_it_started(tmp_path):
+    test = """
 def test_it():
     child = subprocess.Popen(["sleep", str(WAIT_S)])
-    open("pid", "w").write(str(child.pid))
+    open("../pids", "a").write(f"{child.pid}\\n")
     child.wait()
-""")
+"""
 
-    assert is_noticed(Mutant("slow.py", 1, "0", "60", 9), copy, {})
-    executable = Path("/proc", (copy / "pid").read_text(), "exe")
-    until(lambda: not executable.exists())
+    assert attempt(tmp_path, "60", test) == f"noticed {_TEST} []"
+    pids = (tmp_path / "pids").read_text().split()
+    until(lambda: not any(Path("/proc", pid, "exe").exists() for pid in pids))
+
+
+@pytest.mark.system
+def test_a_series_ends_with_a_table_and_goes_on_from_the_outcomes_it_has(tmp_path):
+    kept = tmp_path / "outcomes.jsonl"
+    command = [sys.executable, "-m", "tools.mutants", "--room", "tasks/search/codes.py", "--processes", "1"]
+    command += ["--outcomes", kept]
+
+    first = subprocess.check_output([*command, "--count", "1"], cwd=ROOT, text=True)
+    [line] = kept.read_text().splitlines()
+    again = subprocess.check_output([*command, "--count", "1"], cwd=ROOT, text=True)
+
+    assert "| tasks/search | 1 | 100% | 0 | 0 |" in first
+    assert json.loads(line)["test"].startswith("tests/search/")
+    assert first.endswith(again)
+    assert kept.read_text() == f"{line}\n"

@@ -1,9 +1,12 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command_line import reelabel
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -22,17 +25,13 @@ def test_a_written_page_is_up_to_date(written, page):
 
 
 def test_config_prints_the_page_of_the_settings():
-    command = [sys.executable, "-m", "flows.cli", "config", "--format", "markdown"]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent)
+    done = reelabel(os.environ, "config", "--format", "markdown")
 
     assert done.stdout == (DOCS / "settings.md").read_text()
 
 
 def test_config_refuses_another_format():
-    command = [sys.executable, "-m", "flows.cli", "config", "--format", "yaml"]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=DOCS.parent)
+    done = reelabel(os.environ, "config", "--format", "yaml")
 
     assert done.returncode == 2
     assert "Unknown --format yaml; use toml or markdown." in done.stderr

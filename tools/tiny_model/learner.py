@@ -1,7 +1,7 @@
 """Forward pass and losses for training the tiny model.
 
-Vision runs once per clip for all questions, and attention inside the vision tower is one batched call. The results are
-those of the stock forward pass, several times faster on two cores. An auxiliary loss looks at single frame pairs.
+Vision runs once per clip for all questions, and attention inside the vision encoder is one batched call. The results
+are those of the stock forward pass, several times faster on two cores. An auxiliary loss looks at single frame pairs.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def patchify(clips: npt.NDArray[np.uint8]) -> torch.Tensor:
 
 
 def use_fast_vision() -> None:
-    """Replace the vision tower's convolution and windowed attention by batched equivalents.
+    """Replace the vision encoder's convolution and windowed attention by batched equivalents.
 
     Every attention window is one frame pair here, so that one call is enough.
     """

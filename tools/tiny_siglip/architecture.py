@@ -49,9 +49,9 @@ def make_image_processor() -> SiglipImageProcessor:
 
 def make_model(tokenizer: PreTrainedTokenizerFast, *, vision_layers: int = 3, text_layers: int = 2) -> SiglipModel:
     """Make the model with random weights, about 1.1 million; the scale and bias start as in SigLIP's training."""
-    tower = {"hidden_size": WIDTH, "intermediate_size": WIDTH * 3, "num_attention_heads": WIDTH // 32}
+    encoder = {"hidden_size": WIDTH, "intermediate_size": WIDTH * 3, "num_attention_heads": WIDTH // 32}
     config = SiglipConfig(
-        text_config=tower
+        text_config=encoder
         | {
             "vocab_size": (len(tokenizer) + 63) // 64 * 64,
             "num_hidden_layers": text_layers,
@@ -60,7 +60,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, vision_layers: int = 3, te
             "bos_token_id": None,
             "eos_token_id": tokenizer.pad_token_id,
         },
-        vision_config=tower | {"num_hidden_layers": vision_layers, "image_size": SIDE_PX, "patch_size": _PATCH_PX},
+        vision_config=encoder | {"num_hidden_layers": vision_layers, "image_size": SIDE_PX, "patch_size": _PATCH_PX},
     )
     model = SiglipModel(config)
     model.logit_scale.data.fill_(2.3026)  # exp(2.3026) = 10

@@ -151,34 +151,34 @@ def pick_evenly(things: Sized, count: int) -> list[int]:
 
 
 def began() -> None:
-    """Tell that libraries and models are loaded, and the work begins."""
-    _tell(event="began")
+    """Report that libraries and models are loaded, and the work begins."""
+    _report(event="began")
 
 
 def report_progress(rows: int) -> None:
-    """Tell how many rows have been answered so far, by which the bench kills a run halfway."""
-    _tell(event="progress", rows=rows)
+    """Report how many rows have been answered so far, by which the bench kills a run halfway."""
+    _report(event="progress", rows=rows)
 
 
 def report(uri: str, frames: int, *, given: int, error: str = "") -> None:
-    """Tell how many frames of a video the script has, and how many the library gave, before the script chose."""
-    _tell(event="row", id=uri, frames=frames, given=given, error=error)
+    """Report how many frames of a video the script has, and how many the library gave, before the script chose."""
+    _report(event="row", id=uri, frames=frames, given=given, error=error)
 
 
 def report_answer(job_id: str, letter: str, *, is_new: bool = True, error: str = "") -> None:
-    """Tell the answer to one question; it is new if this run has asked, and not an earlier one."""
-    _tell(event="row", id=job_id, letter=letter, is_new=is_new, error=error)
+    """Report the answer to one question; it is new if this run has asked, and not an earlier one."""
+    _report(event="row", id=job_id, letter=letter, is_new=is_new, error=error)
 
 
 def report_tag(uri: str, tag: str, *, vectors: int, error: str = "") -> None:
-    """Tell the tag that fits a video best, and of how many of its frames there are vectors."""
-    _tell(event="row", id=uri, tag=tag, vectors=vectors, error=error)
+    """Report the tag that fits a video best, and of how many of its frames there are vectors."""
+    _report(event="row", id=uri, tag=tag, vectors=vectors, error=error)
 
 
 def report_found(text: str, uri: str) -> None:
-    """Tell the URI of the video that a search has found first."""
-    _tell(event="row", id=text, found=uri, error="")
+    """Report the URI of the video that a search has found first."""
+    _report(event="row", id=text, found=uri, error="")
 
 
-def _tell(**fields: Any) -> None:
+def _report(**fields: Any) -> None:
     print(json.dumps(fields), flush=True)

@@ -60,7 +60,7 @@ class LiveRenderer:
     def __init__(self, renderer: InputRenderer) -> None:
         self._renderer = renderer
         self._placeholder: tuple[int, ...] | None = None
-        self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
+        self._ends = lru_cache(_CACHED_ENDS)(self._split_chat)
 
     def render(self, request: LiveRequest) -> tuple[dict[str, RenderedItem | Rejected], PromptEnds | Rejected]:
         """Render the items that came with a request, by their hashes, and what its prompt has around all of them."""
@@ -132,8 +132,8 @@ class LiveRenderer:
         config = self._renderer.hf_config.thinker_config
         return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
-    def _lay_out(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> PromptEnds:
-        ids = self._renderer.lay_out(text, system_prompt, ("video",), turns).token_ids
+    def _split_chat(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> PromptEnds:
+        ids = self._renderer.render_chat(text, system_prompt, ("video",), turns).token_ids
         if self._placeholder is None:
             self._pair("probe", _probe())
         placeholder = self._placeholder or ()

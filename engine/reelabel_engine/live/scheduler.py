@@ -1,4 +1,4 @@
-"""Live requests in the engine's process: their prompts, when they are admitted, and what they get."""
+"""Schedules live requests in the engine's process, builds their prompts, and collects their replies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from reelabel_engine.positions import positions_per_s, time_indexes
 from reelabel_engine.prompts import score_choices
 from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, Rejected, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     MultiModalKwargsItems,
     PlaceholderRange,
     RequestOutputKind,
     VLLMValidationError,
     mm_input,
+    scoring_parameters,
+    writing_parameters,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from reelabel_engine.vllm_api import LoRARequest, SamplingParams
 
 
-ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
+QUESTION, PREFILL, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,9 +53,9 @@ class _Request:
 
 
 class LiveScheduler:
-    """Feeds live requests to the engine: questions at once; prefixes while no question waits for its first token.
+    """Admits live requests to the engine: questions at once; prefixes while no question waits for its first token.
 
-    Of prefixes, a step's worth is admitted, and beside an answer that is being written, one.
+    Prefixes are admitted up to the tokens of a step; while an answer is generated, one at a time.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class LiveScheduler:
     def receive(
         self, message: LiveRequest, items: dict[str, RenderedItem | Rejected], ends: PromptEnds | Rejected
     ) -> None:
-        """Take a request that was rendered; those that waited for its items go on."""
+        """Take a rendered request; continue those that waited for its items."""
         self.items.put(message.session, items)
         if isinstance(ends, Rejected):
             self._reply(message, ends)
@@ -91,9 +92,9 @@ class LiveScheduler:
             self._unrendered.append(_Request(message=message, ends=ends))
         waiting, self._unrendered = self._unrendered, []
         for request in waiting:
-            self._go_on(request)
+            self._continue(request)
 
-    def _go_on(self, request: _Request) -> None:
+    def _continue(self, request: _Request) -> None:
         try:
             found = self.items.find(request.message.session, request.message.hashes)
         except InferenceError as error:
@@ -111,7 +112,7 @@ class LiveScheduler:
                 self._prefixes.append(request)
 
     def admit(self) -> None:
-        """Admit prefixes that wait, unless a question waits for its first token."""
+        """Admit waiting prefixes, unless a question waits for its first token."""
         while self._prefixes:
             questions = [each for each in self._in_flight.values() if each.is_question]
             reading = [each for each in self._in_flight.values() if not each.is_question]
@@ -123,7 +124,7 @@ class LiveScheduler:
             self._admit(self._prefixes.pop(0))
 
     def _admit(self, request: _Request) -> None:
-        name, priority = _name(request.message.number), ASKED if request.is_question else READ
+        name, priority = _name(request.message.number), QUESTION if request.is_question else PREFILL
         try:
             prompt = self._compose(request)
             parameters = self._parameters(request, room=self._max_model_len - len(prompt["prompt_token_ids"]))
@@ -204,8 +205,8 @@ class LiveScheduler:
         if self._in_flight.pop(_name(number), None):
             self._engine.abort_request([_name(number)])
 
-    def note(self, outputs: Iterable[Any]) -> None:
-        """Take what the engine's step has put out."""
+    def collect(self, outputs: Iterable[Any]) -> None:
+        """Collect the outputs of an engine step."""
         for output in outputs:
             request = self._in_flight.get(output.request_id)
             if request is None:  # of a batch, or cancelled

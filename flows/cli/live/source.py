@@ -249,7 +249,7 @@ def _open_device(path: str) -> InputContainer:
     def open_it() -> None:
         try:
             opening.set_result(av.open(path, format="v4l2"))
-        except Exception as error:  # noqa: BLE001 - for who waits
+        except Exception as error:  # noqa: BLE001 - the caller raises it
             opening.set_exception(error)
 
     threading.Thread(target=open_it, name="opening", daemon=True).start()

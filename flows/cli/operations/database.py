@@ -38,22 +38,22 @@ def make_roles() -> None:
     if missing_services(settings, frozenset({ServiceName.POSTGRES})):
         print_line("The embedded Postgres already has its roles.")
         return
-    try:
-        with (
-            connected(settings.database, Role.OWNER) as administrator,
-            startup_errors(),
-            database_errors(),
-            administrator.connect() as connection,
-        ):
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
+    with (
+        connected(settings.database, Role.OWNER) as administrator,
+        startup_errors(),
+        database_errors(),
+        administrator.connect() as connection,
+    ):
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        try:
             create_roles(driver)
-            place = place_of(administrator.url)
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise ConfigurationError(
-            f"This login cannot create roles: {error.diag.message_primary}. For this command, set "
-            "database.owner_url to the URL of a superuser, or of the database's owner with CREATEROLE."
-        ) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ConfigurationError(
+                f"This login cannot create roles: {error.diag.message_primary}. For this command, set "
+                "database.owner_url to the URL of a superuser, or of the database's owner with CREATEROLE."
+            ) from None
+        place = place_of(administrator.url)
     print_line(f"{place} has the roles {', '.join(ROLES)}. Grant them to logins, for example:")
     print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 

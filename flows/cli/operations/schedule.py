@@ -66,8 +66,9 @@ def deploy(
     """
     inline, given = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
-    manifest = with_nightly(given, nightly).nightly.manifest
-    looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
+    manifests = (with_nightly(given, nightly).nightly.manifest, given.describe.nightly_manifest)
+    on_store = any(each and is_one_file(each) and each.startswith("s3:") for each in manifests)
+    looked_up = [ServiceName.S3] * on_store
     with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 

@@ -26,7 +26,7 @@ from reelabel.sources.object_store import ObjectStore
 from sql.migrate import head
 from tasks.database.schema import prepare_database
 from tasks.model.backend import backend_of
-from tasks.model.keeper import WarmEngines
+from tasks.model.warm_engines import WarmEngines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.saved import list_unended
-from tasks.model.keeper import WarmEngines
+from tasks.model.warm_engines import WarmEngines
 from tasks.plans.plan import no_worker_message, open_plans, plan_state
 from tasks.results.overview import list_runs, list_unrepaired_runs
 from tasks.results.runs import read_spec, short_ids

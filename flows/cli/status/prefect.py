@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -21,8 +22,10 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
+from pydantic import ValidationError
 
 from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
+from flows.run.request import QuestionOptions
 from flows.schedule.lookup import find_deployment, next_date
 from infra.program import command
 from reelabel.text import on_one_line
@@ -153,6 +156,9 @@ def _rendered(row: RunStatus, parameters: Mapping[str, Any]) -> dict[str, str]:
 def repeat_command(kind: str, parameters: Mapping[str, Any]) -> str:
     """Return the command that starts a run again with the parameters of its flow run."""
     options = {name: value for name, value in parameters.items() if name not in _OF_SCHEDULES}
+    with suppress(ValidationError):  # of another version
+        # As a model, which has words also for an option that is turned off.
+        options["overrides"] = QuestionOptions.model_validate(options.get("overrides") or {})
     if kind != "backfill":
         return command(kind, options.pop("manifest"), **options)
     ids_file = parameters.get("ids_file") or ""

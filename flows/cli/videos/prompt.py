@@ -32,7 +32,7 @@ from tasks.frame_cache.pool import decode_pool
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.backend import backend_of
-from tasks.model.engine.prompt_preview import preview_prompt
+from tasks.model.engine.process import preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
 from tasks.survey.cost import stated_length_s

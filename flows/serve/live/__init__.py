@@ -1,1 +1,1 @@
-"""Live sessions over a WebSocket, what they leave behind, and their page."""
+"""Live sessions over a WebSocket, and their page."""

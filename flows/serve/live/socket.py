@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 PATH = "/v1/video/chat/stream"
-# After so long a client that does not read what it is sent counts as lost.
-_SEND_S = 30.0
+_SEND_S = 30.0  # after which a client that does not read counts as lost
 _CONFIG_TIMEOUT_S = 10.0
-# Frames are scaled down to at most so many pixels: the 256 tokens of 28 by 28 pixels that a model gets of each.
-_MAX_SEEN_PX = 200_704
+_MAX_SEEN_PX = 256 * 28**2  # to which frames are scaled down: 256 tokens of 28 by 28 pixels
 _NORMAL, _LOST, _REFUSED, _FAILED, _RESTARTS, _REPLACED = 1000, 1006, 1008, 1011, 1012, 4001
 
 
@@ -56,7 +54,6 @@ def make_sessions(
 
 
 def live_router(sessions: Sessions, *, config_timeout_s: float = _CONFIG_TIMEOUT_S) -> APIRouter:
-    """Make the routes; a connection has `config_timeout_s` seconds to begin a session."""
     router = APIRouter()
 
     @router.get("/v1/models", summary="List the model that answers live sessions")
@@ -65,9 +62,9 @@ def live_router(sessions: Sessions, *, config_timeout_s: float = _CONFIG_TIMEOUT
 
     @router.websocket(PATH)
     async def live(websocket: WebSocket) -> None:
-        await websocket.accept()
-        # The client may vanish or cease to read at any time; what it has begun waits for it.
+        # The client may vanish or stop reading at any time; its session then waits for it.
         with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            await websocket.accept()
             try:
                 session, last_seq = await _begin(websocket, sessions, timeout_s=config_timeout_s)
             except ProtocolError as refused:
@@ -91,11 +88,11 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
         case messages.SessionConfig():
             try:
                 return await sessions.open(message), None
+            except ProtocolError:
+                raise
             except ReelabelError as error:
-                if isinstance(error, ProtocolError):
-                    raise
                 raise ProtocolError(error.message, code="unavailable") from None
-            except Exception:  # noqa: BLE001 - as of any request
+            except Exception:  # noqa: BLE001 - reported as of any request
                 _LOG.exception("A live session could not be started")
                 raise ProtocolError(
                     "The session could not be started; the server's log says why.", code="internal"
@@ -130,7 +127,7 @@ class Models(BaseModel):
 
 
 async def _connect(websocket: WebSocket, session: Session, last_seq: int | None) -> None:
-    """Pass messages and events on until the session ends, its client leaves, or another connection resumes it."""
+    """Forward messages and events until the session ends, its client leaves, or another connection replaces it."""
     replaced = session.connect()
     if last_seq is not None:
         session.greet(is_resumed=True)
@@ -160,8 +157,8 @@ def _close_code(session: Session, *, is_replaced: bool) -> int:
 async def _receive_all(websocket: WebSocket, session: Session) -> None:
     while True:
         session.handle(await _receive(websocket))
-        await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
-        await session.wait_for_room()
+        await asyncio.sleep(0)  # others take turns with a client that sends without pause
+        await session.inbox.wait_for_room()
 
 
 async def _send_all(websocket: WebSocket, session: Session, sent: int, replaced: asyncio.Event) -> None:
@@ -174,13 +171,12 @@ async def _send_all(websocket: WebSocket, session: Session, sent: int, replaced:
 
 
 def _has_left(receiving: asyncio.Task[None]) -> bool:
-    """Return whether a client has closed its connection on purpose, and will not come back."""
+    """Return whether a client has closed its connection for good."""
     error = None if receiving.cancelled() else receiving.exception()
     return isinstance(error, WebSocketDisconnect) and error.code == _NORMAL
 
 
 async def _receive(websocket: WebSocket) -> str | bytes:
-    """Return the next message."""
     received = await websocket.receive()
     if received["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(received.get("code", _LOST))

@@ -141,13 +141,7 @@ class Analyzer:
     def __init__(
         self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, streams: Streams | None = None
     ) -> None:
-        """Read the model's facts and the banks; nothing is loaded yet.
-
-        Args:
-            settings: The model, the banks, and the defaults of requests.
-            pool: The decoding processes.
-            encoder: A remote encoder; None loads one in this process.
-            streams: Remote streams; None keeps them in this process.
+        """Read the model's facts and the banks; nothing is loaded yet. By default, nothing is remote.
 
         Raises:
             ModelError: The model cannot be used.
@@ -166,17 +160,15 @@ class Analyzer:
 
     @property
     def spec(self) -> DescribeSpec:
-        """The default spec of requests."""
+        """Of requests without options."""
         return self._spec
 
     def __enter__(self) -> Self:
-        """Start loading the encoder."""
         self._stack.enter_context(closing(self._encoder))
         self._encoder.start()
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """End it."""
         self._stack.close()
 
     def wait_ready(self) -> EncoderInfo:
@@ -260,7 +252,6 @@ class Analyzer:
 
 
 def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
-    """Return the route of descriptions, answered by `work`."""
     return request_router(
         "analyze",
         AnalyzeRequest,
@@ -272,34 +263,29 @@ def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
     )
 
 
-def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> AnalyzeAnswer:
-    """Describe a video.
-
-    Args:
-        analyzer: The analyzer.
-        asked: The request.
-        upload: Path of the uploaded video, if any.
+def answer(analyzer: Analyzer, request: AnalyzeRequest, upload: str | None) -> AnalyzeAnswer:
+    """Describe the video of a request, or an uploaded one.
 
     Raises:
         RequestError: The video cannot be used.
         TransientError: The store or the encoder is unavailable.
     """
     started = time.perf_counter()
-    job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
+    job = job_from(request.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
     try:
-        found, before = analyzer.describe(job, asked)
+        found, before = analyzer.describe(job, request)
     except VideoError as error:
         raise refuse_job(error.code, error.message, upload) from None
     total_ms = (time.perf_counter() - started) * 1e3
-    return _to_answer(found, before, asked, model=analyzer.spec.model.name, total_ms=total_ms)
+    return _to_answer(found, before, request, model=analyzer.spec.model.name, total_ms=total_ms)
 
 
 def _to_answer(
-    found: DescribedVideo, before: StreamPosition, asked: AnalyzeRequest, *, model: str, total_ms: float
+    found: DescribedVideo, before: StreamPosition, request: AnalyzeRequest, *, model: str, total_ms: float
 ) -> AnalyzeAnswer:
     described = found.description
     # Times of a part are since the beginning of its stream; those of any other video are since its first frame.
-    shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
+    shift_s = before.start_s - (found.job.start_s or 0.0) if request.stream_id else 0.0
     of_scenes = {
         "scenes": [replace(each, start_s=each.start_s + shift_s, end_s=each.end_s + shift_s) for each in found.scenes],
         "scene_changes": len(found.changes.changes),
@@ -312,17 +298,17 @@ def _to_answer(
     }
     return AnalyzeAnswer(
         duration_s=found.duration_s,
-        tags=list(described.tags) if asked.tags else None,
-        caption=described.caption if asked.caption else None,
-        **(of_scenes if asked.scenes else {}),
+        tags=list(described.tags) if request.tags else None,
+        caption=described.caption if request.caption else None,
+        **(of_scenes if request.scenes else {}),
         chunks=[
             AnalyzedChunk(
                 chunk=before.chunk + each.chunk.index,
                 start_s=each.chunk.start_s + shift_s,
                 end_s=each.chunk.end_s + shift_s,
                 frames_used=each.frames,
-                tags=list(each.tags) if asked.tags else None,
-                caption=each.caption if asked.caption else None,
+                tags=list(each.tags) if request.tags else None,
+                caption=each.caption if request.caption else None,
             )
             for each in described.chunks
         ],
@@ -332,7 +318,7 @@ def _to_answer(
         was_cached=found.was_cached,
         decode_method=found.decode_method,
         decode_note=found.decode_note,
-        stream_id=asked.stream_id,
+        stream_id=request.stream_id,
         stage_ms=with_unattributed(found.cost.by_stage(), total_ms),
         total_ms=total_ms,
     )

@@ -50,14 +50,13 @@ class Uploads:
     """
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
-        """Store videos of at most `max_bytes` in a folder of this process."""
         self.folder, self.max_bytes = folder, max_bytes
         self._users = Counter[Path]()
         self._lock = threading.Lock()
 
     @contextmanager
     def keep(self, video: IO[bytes]) -> Iterator[str]:
-        """Copy a video; yield the path of its file, which is removed when no request needs it any more.
+        """Copy a video; yield the path of its file, which is removed when its last request ends.
 
         Raises:
             DiskFullError: There is no space for it.
@@ -91,11 +90,7 @@ async def read_body(
 ) -> AsyncIterator[tuple[RequestT, str | None]]:
     """Read and validate a body; yield it with the path of its video, if one was uploaded.
 
-    Args:
-        request: The request.
-        model: Model of its JSON.
-        uploads: Storage of its video.
-        idle_s: Seconds of waiting after which the client is refused; each KiB that arrives gives one back.
+    A client may be waited for during `idle_s` seconds in all; each KiB that arrives gives one back.
 
     Raises:
         RequestError: It is too large, too slow, neither JSON nor a form, or invalid.
@@ -130,7 +125,7 @@ async def read_body(
 
 
 def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_s: float) -> Request:
-    """Return a request whose body is refused once it is too large or its client too slow."""
+    """Return a request that raises an error once its body is too large or its client too slow."""
     left_s, size_bytes = idle_s, 0
 
     async def receive() -> Message:

@@ -90,12 +90,12 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
     ] = None
 
     def job_values(self) -> dict[str, object]:
-        """Return the values of the job, by column of a manifest."""
+        """By column of a manifest."""
         schema = None if self.json_schema is None else json.dumps(self.json_schema, ensure_ascii=False)
         return {name: getattr(self, name) for name in _JOB_FIELDS} | {"schema": schema}
 
     def overrides(self) -> QuestionOptions:
-        """Return the options that are not the job's."""
+        """The options that are not the job's."""
 
         def given(model: type[SamplingOptions | PromptOptions | ChunkOptions]) -> dict[str, object]:
             names = model.model_fields.keys() - _JOB_FIELDS
@@ -194,14 +194,7 @@ class Classifier:
         live_sessions: int = 0,
         engine: InferenceBackend | None = None,
     ) -> None:
-        """Read the model's facts; nothing is loaded yet.
-
-        Args:
-            settings: The model, and the defaults of requests.
-            pool: The decoding processes.
-            database: Database with the fitted margins.
-            live_sessions: Maximum concurrent live sessions.
-            engine: A remote engine; None loads one in this process.
+        """Read the model's facts; nothing is loaded yet. Without a remote `engine`, one is loaded on entering.
 
         Raises:
             ModelError: The model cannot be used.
@@ -222,7 +215,6 @@ class Classifier:
         self._workers = ThreadPoolExecutor(max(4, settings.serve.max_requests), thread_name_prefix="prepare")
 
     def __enter__(self) -> Self:
-        """Start loading the engine."""
         self._stack.callback(self._workers.shutdown, wait=False, cancel_futures=True)
         if self._engine is None:
             opened, self.live = self._open(engine_settings(self._settings, self.spec))
@@ -235,7 +227,6 @@ class Classifier:
         return self._backend.open(self.model_info, settings), None
 
     def __exit__(self, *_raised: object) -> None:
-        """End it."""
         self._stack.close()
 
     def wait_ready(self) -> EngineInfo:
@@ -249,19 +240,11 @@ class Classifier:
         return self._engine.wait_ready()
 
     def spec_of(self, overrides: QuestionOptions) -> RunSpec:
-        """Return the spec of a request.
-
-        Raises:
-            RequestError: Its options conflict.
-        """
+        """Return the spec of a request. Raises `RequestError` if its options conflict."""
         return self._context(overrides).spec
 
     def answer(self, job: Job, overrides: QuestionOptions) -> tuple[ShardResults, dict[str, float]]:
-        """Answer a job.
-
-        Args:
-            job: The job.
-            overrides: Options that override the settings.
+        """Answer a job; also return the milliseconds of each stage.
 
         Raises:
             RequestError: The options conflict.
@@ -273,7 +256,6 @@ class Classifier:
         return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
 
     def _require_words(self, spec: RunSpec) -> None:
-        """Refuse a question without choices if they are needed."""
         if spec.chunk_s is not None:
             raise invalid(
                 "With chunk_s, a question needs choices, because words cannot be aggregated over chunks; add choices, "
@@ -309,22 +291,15 @@ class Classifier:
 
 
 def _shard_of(job: Job, spec: RunSpec) -> Shard:
-    """Return a shard of one job, cut into chunks if the spec has any."""
     if spec.chunk_rule:
-        _require_choice(spec.chunk_rule, job.choices)
+        choice = choice_of(spec.chunk_rule)
+        if choice is not None and choice not in job.choices:
+            raise invalid(f"chunk_rule: {spec.chunk_rule} names none of the choices.")
         job = replace(job, chunk_s=spec.chunk_s)
     return Shard(index=0, jobs=(job,))
 
 
-def _require_choice(rule: str, choices: tuple[str, ...]) -> None:
-    """Refuse a rule about a choice that the job does not have."""
-    wanted = choice_of(rule)
-    if wanted is not None and wanted not in choices:
-        raise invalid(f"chunk_rule: {rule} names none of the choices.")
-
-
 def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
-    """Return the route of questions, answered by `work`."""
     return request_router(
         "classify",
         ClassifyRequest,
@@ -336,20 +311,15 @@ def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
     )
 
 
-def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -> ClassifyAnswer:
-    """Answer a question.
-
-    Args:
-        classifier: The classifier.
-        asked: The request.
-        upload: Path of the uploaded video, if any.
+def answer(classifier: Classifier, request: ClassifyRequest, upload: str | None) -> ClassifyAnswer:
+    """Answer a question about its video or an uploaded one.
 
     Raises:
         RequestError: The job fails, or its options conflict.
         TransientError: The store or the engine is unavailable.
     """
-    started, overrides = time.perf_counter(), asked.overrides()
-    job = job_from(asked.job_values(), upload=upload)
+    started, overrides = time.perf_counter(), request.overrides()
+    job = job_from(request.job_values(), upload=upload)
     ended, stage_ms = classifier.answer(job, overrides)
     if ended.failures:
         [failure] = ended.failures

@@ -55,29 +55,24 @@ _in_progress = _METER.create_up_down_counter(
 
 
 def count_request(route: str, outcome: str, took_s: float) -> None:
-    """Count a finished request as `answered`, `cancelled`, or with the code of its error."""
+    """Count a finished request; its outcome is `answered`, `cancelled`, or the code of its error."""
     _requests.add(1, {"route": route, "outcome": outcome})
     _durations.record(took_s, {"route": route})
 
 
 class RequestSlots:
-    """A limit on concurrent requests. Others are refused at once, with the time after which to retry.
+    """A limit on concurrent requests; others are refused at once, with the time after which to retry.
 
     For use in one event loop.
-
-    Attributes:
-        limit: Maximum requests in progress at the same time.
-        taken: Requests in progress.
     """
 
     def __init__(self, limit: int) -> None:
-        """Start with free slots only."""
         self.limit, self.taken = limit, 0
         self._usual_s = 1.0
 
     @contextmanager
     def acquire(self, route: str) -> Iterator[None]:
-        """Hold a slot within the `with` statement, and count the request in the metrics of its route.
+        """Hold a slot, and count the request in the metrics of its route.
 
         Raises:
             RequestError: All are taken; the code is `busy`.
@@ -111,28 +106,17 @@ class RequestSlots:
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """The state shared by the routes of one service; see `service_of`.
-
-    Attributes:
-        settings: Settings with the addresses of the services.
-        slots: Slots of requests.
-        threads: One thread per slot.
-        uploads: Storage of uploaded videos.
-    """
+    """The state shared by the routes of one service."""
 
     settings: Settings = field(repr=False)
     slots: RequestSlots
-    threads: Executor
+    threads: Executor  # one per slot
     uploads: Uploads
 
 
 @contextmanager
 def open_service(settings: Settings) -> Iterator[Service]:
-    """Yield the state shared by the routes, with all slots free.
-
-    Raises:
-        DiskFullError: There is no space for uploads.
-    """
+    """Yield the state of a service. Raises `DiskFullError` if there is no space for uploads."""
     serve = settings.serve
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("upload"))
@@ -147,19 +131,12 @@ def open_service(settings: Settings) -> Iterator[Service]:
 
 
 def service_of(request: Request) -> Service:
-    """Return the state shared by the routes."""
     found: Service = request.app.state.service
     return found
 
 
 async def handle(request: Request, route: str, model: type[RequestT], work: Work[RequestT, Answer]) -> Answer:
-    """Answer a request in a slot.
-
-    Args:
-        request: The request.
-        route: Name of the route in the metrics.
-        model: Model of its JSON.
-        work: Computes the answer.
+    """Answer a request in a slot: read its body as `model`, and work in a thread.
 
     Raises:
         RequestError: There is no slot, the body is invalid, it takes too long, or the service stops.
@@ -169,8 +146,8 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
     serve = service.settings.serve
     with service.slots.acquire(route):
         try:
-            async with read_body(request, model, service.uploads, idle_s=serve.idle_timeout_s) as (asked, upload):
-                do = partial(work, asked, upload)
+            async with read_body(request, model, service.uploads, idle_s=serve.idle_timeout_s) as (body, upload):
+                do = partial(work, body, upload)
                 return await run_cancellable(request, service.threads, do, timeout_s=_WORK_S)
         except asyncio.CancelledError:
             raise RequestError(
@@ -184,9 +161,9 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
 async def run_cancellable(
     request: Request, threads: Executor, work: Callable[[], Result], *, timeout_s: float
 ) -> Result:
-    """Work in a thread until it is done, its client disconnects, or its time is over.
+    """Work in a thread; cancel the work if its client disconnects, or its time is over.
 
-    The slot of a request is free only when its work has ended; cancelled work ends where it next waits.
+    Returns only when the work has ended, which cancelled work does where it next waits: only then is its slot free.
 
     Raises:
         RequestError: It took longer.
@@ -254,8 +231,6 @@ SourceFingerprint: TypeAlias = Annotated[str, Field(description="Version of the 
 
 
 class ResponseModel(BaseModel):
-    """Base of response models."""
-
     model_config = ConfigDict(extra="forbid")
 
 
@@ -268,16 +243,7 @@ def request_router(
     summary: str,
     description: str,
 ) -> APIRouter:
-    """Return the route `/v1/NAME`: a form or JSON in, JSON out.
-
-    Args:
-        name: Name of the route, also in the metrics.
-        model: Model of a request's JSON.
-        answer: Model of the answer.
-        work: Computes the answer.
-        summary: Summary for OpenAPI.
-        description: Description for OpenAPI.
-    """
+    """Return the route `/v1/NAME`: a form or JSON in, JSON out."""
     router = APIRouter(tags=["requests"])
 
     async def respond(request: Request) -> Answer:
@@ -299,7 +265,6 @@ def request_router(
 
 
 def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return OpenAPI's schema of a body: JSON, or a form with the JSON and a video."""
     schema = model.model_json_schema()
     form = {
         "type": "object",

@@ -37,7 +37,7 @@ class VideoRequest(SettingsSection):
 
 
 def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = True) -> Job:
-    """Validate the values of a job like a manifest's row.
+    """Validate the values of a job, by column, like a manifest's row.
 
     Args:
         values: Values by column of a manifest.
@@ -45,7 +45,7 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
         questions: Whether the job has a question.
 
     Raises:
-        RequestError: They violate rules, named in the message, or name no video or two.
+        RequestError: They are invalid, or name no video or two.
     """
     uri = values.get("video_uri")
     if (uri is None) == (upload is None):
@@ -59,7 +59,7 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
 
 
 def refuse_job(code: str, message: str, upload: str | None) -> RequestError:
-    """Return the error of a failed job, without the path of an upload, which means nothing to the client."""
+    """Return the error of a failed job, without the path of an upload, which the client does not know."""
     text = message.replace(upload, "the upload") if upload else message
     is_ours = code == InternalError.code
     status = HTTPStatus.INTERNAL_SERVER_ERROR if is_ours else HTTPStatus.UNPROCESSABLE_ENTITY

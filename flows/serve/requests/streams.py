@@ -17,16 +17,11 @@ Part: TypeAlias = tuple[str, float | None, float | None]
 
 
 class StreamPosition(NamedTuple):
-    """The start of a part of a stream.
+    """The start of a part of a stream."""
 
-    Attributes:
-        chunk: Number of its first chunk.
-        start_s: Seconds since the beginning of the stream.
-        average: The moving average of the embeddings so far; the time of its last frame is relative to the part's end.
-    """
-
-    chunk: int = 0
-    start_s: float = 0.0
+    chunk: int = 0  # number of its first chunk
+    start_s: float = 0.0  # since the beginning of the stream
+    # Moving average of the embeddings so far; the time of its last frame is relative to this position.
     average: Average | None = None
 
     def average_at(self, start_ms: int) -> Average | None:
@@ -34,7 +29,6 @@ class StreamPosition(NamedTuple):
         return self.average and self.average._replace(last_ms=self.average.last_ms + start_ms)
 
     def after(self, part: DescribedVideo) -> StreamPosition:
-        """Return the position of the next part."""
         average, end_s = part.changes.average or self.average, (part.job.start_s or 0.0) + part.duration_s
         return StreamPosition(
             self.chunk + len(part.description.chunks),
@@ -47,19 +41,12 @@ BEGINNING = StreamPosition()
 
 
 class StreamState(NamedTuple):
-    """A stream after some parts.
+    """A stream after some parts."""
 
-    Attributes:
-        parts: How often a part was described; one that was resent counts again.
-        position: Start of the next part.
-        last: The last part, which is resent if its answer was lost.
-        before_last: Start of the last part.
-    """
-
-    parts: int = 0
-    position: StreamPosition = BEGINNING
-    last: Part | None = None
-    before_last: StreamPosition = BEGINNING
+    parts: int = 0  # how often one was described; one that was resent counts again
+    position: StreamPosition = BEGINNING  # start of the next part
+    last: Part | None = None  # which is resent if its answer was lost
+    before_last: StreamPosition = BEGINNING  # start of the last part
 
 
 class Streams:
@@ -70,12 +57,11 @@ class Streams:
         self._lock = threading.Lock()
 
     def read(self, stream_id: str) -> StreamState:
-        """Return the state of a stream, or that of a new one if it is unknown."""
         with self._lock:
             return self._states.get(stream_id, StreamState())
 
     def advance(self, stream_id: str, state: StreamState) -> bool:
-        """Replace a stream's state after a part; return False if another part came in between."""
+        """Replace a stream's state after a part; return False if another part was described meanwhile."""
         with self._lock:
             if self._states.get(stream_id, StreamState()).parts != state.parts - 1:
                 return False

@@ -112,7 +112,7 @@ def frame_metadata(frames: Frames, source: str) -> VideoMeta:
         **no_frames(source),
         "video_size": [width, height],
         "video_num_frames": len(frames),
-        "frame_timestamps": frames.selection.time_s[frames.shown],
+        "frame_timestamps": frames.time_s,
         "frame_indices": frames.index,
         "deviation_s": deviation_s,
         "decode_note": frames.note,

@@ -76,8 +76,8 @@ def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any,
     """
     frames, packed = frames_of(video), video[1] if isinstance(video, tuple) else None
     times_s = _times_s(len(frames), meta, packed or {})
-    facts = _properties(len(frames), times_s, sampling)
-    chosen, deviations = choose_indices(sampling, facts), deviations_s(sampling, facts)
+    properties = _properties(len(frames), times_s, sampling)
+    chosen, deviations = choose_indices(sampling, properties), deviations_s(sampling, properties)
     kept = frames[chosen] if isinstance(frames, np.ndarray) else [frames[at] for at in chosen]
     picked: VideoMeta = {
         **meta,

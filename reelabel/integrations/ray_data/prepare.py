@@ -185,7 +185,7 @@ class PrepareVideo:
         self.close()
 
     def close(self) -> None:
-        """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
+        """End all reads and the decoding processes, which otherwise end with this process; a call starts new ones."""
         close_worker(self)
 
     def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
@@ -310,6 +310,7 @@ class PrepareWorker:
                 del self._in_progress[key]
 
     def close(self) -> None:
+        self._objects.cancel()
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
@@ -339,7 +340,6 @@ def get_worker(options: PrepareVideo) -> PrepareWorker:
 
 
 def close_worker(options: PrepareVideo) -> None:
-    """Stop this process's worker for some options, if there is one."""
     with _workers_lock:
         worker = _workers.pop((options, os.getpid()), None)
     if worker is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from functools import cache
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
@@ -22,6 +21,7 @@ from reelabel.frames.frame_file import is_sparse, read_frames
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.optional import require
 from reelabel.options import Limits, WebOptions, read_options
+from reelabel.per_process import once_per_process
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling, check_no_job_options
 from reelabel.sandbox import SandboxMode
@@ -40,8 +40,6 @@ SANDBOX_VARIABLE = "REELABEL_LOADER_SANDBOX"
 # By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
 _RENAMED = {"max_duration": "max_duration_s", "max_fps": "fps", "sampling_fps": "fps"}
-_start_lock = threading.Lock()
-_pools: dict[int, DecodePool] = {}
 _TIMEOUT_S = 60
 _MEMORY_MIB = 4096
 
@@ -111,18 +109,14 @@ def decode_pool() -> DecodePool | None:
     sandbox = os.environ.get(SANDBOX_VARIABLE) or "auto"
     if sandbox not in get_args(SandboxMode):
         raise ConfigurationError(f"{SANDBOX_VARIABLE} is {sandbox!r}; it must be auto, require or off.")
-    with _start_lock:
-        key = os.getpid()  # a forked process cannot use its parent's
-        if key not in _pools:
-            _pools[key] = DecodePool(
-                processes=int(processes),
-                timeout_s=_TIMEOUT_S,
-                memory_mib=_MEMORY_MIB,
-                threads=1,
-                sandbox=cast("SandboxMode", sandbox),
-            )
-            atexit.register(_pools[key].close)
-        return _pools[key]
+    return _pool_of(int(processes), cast("SandboxMode", sandbox))
+
+
+@once_per_process
+def _pool_of(processes: int, sandbox: SandboxMode) -> DecodePool:
+    pool = DecodePool(processes=processes, timeout_s=_TIMEOUT_S, memory_mib=_MEMORY_MIB, threads=1, sandbox=sandbox)
+    atexit.register(pool.close)
+    return pool
 
 
 NETWORKS_VARIABLE = "REELABEL_LOADER_NETWORKS"

@@ -100,14 +100,10 @@ def register() -> None:
         VIDEO_LOADER_REGISTRY.register(name)(KeyframeLoader)
     VIDEO_LOADER_REGISTRY.register("reelabel_frames")(FrameFileLoader)
     if envs.VLLM_MEDIA_CONNECTOR == _CONNECTOR:
-        _warn_without_ranges()
-
-
-def _warn_without_ranges() -> None:
-    try:
-        check_web()
-    except ConfigurationError as error:
-        _log.warning("%s Until then, vLLM reads videos whole.", error.message)
+        try:
+            check_web()
+        except ConfigurationError as error:
+            _log.warning("%s Until then, vLLM reads videos whole.", error.message)
 
 
 class RangeConnector(MediaConnector):  # type: ignore[misc]

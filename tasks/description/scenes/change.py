@@ -21,61 +21,37 @@ ChangeKind: TypeAlias = Literal["cut", "gradual", "sampled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneChange:
-    """One change.
+    """A change between two sampled frames."""
 
-    Attributes:
-        pts_ms: Time of the first sampled frame of the new scene, in milliseconds.
-        score: Score of the change, whose meaning depends on the method.
-        since_ms: Time of the last sampled frame of the old scene; the change lies between the two.
-        kind: A hard cut, exact to the frame; a gradual change, accurate to the time between two embedded frames, about
-            half a second; or `sampled`, equally accurate, which may be either.
-    """
-
-    pts_ms: int
-    score: float
-    since_ms: int
+    pts_ms: int  # of the first frame of the new scene
+    score: float  # its meaning depends on the method
+    since_ms: int  # of the last frame of the old scene
+    # A hard cut, exact to the frame; a gradual change, accurate to the time between two embedded frames, about half a
+    # second; or `sampled`, equally accurate, which may be either.
     kind: ChangeKind = "sampled"
 
 
 class Average(NamedTuple):
-    """The moving average of a video's embeddings, carried from chunk to chunk.
+    """The moving average of a video's embeddings, carried from chunk to chunk."""
 
-    Attributes:
-        vector: The normalised average; shape (D,), float32.
-        last_ms: Time of the last frame that went into it.
-        was_change: Whether that frame was a change: a change right after it belongs to the same transition.
-    """
-
-    vector: npt.NDArray[np.float32]
-    last_ms: int
-    was_change: bool = False
+    vector: npt.NDArray[np.float32]  # normalised; shape (D,), float32
+    last_ms: int  # time of the last frame that went into it
+    was_change: bool = False  # whether that frame was a change: one right after it belongs to the same transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneChanges:
-    """Scene changes that a detector found in one video.
-
-    Attributes:
-        changes: The changes, in order of time.
-        method: The method that found them; for `auto`, the one that it chose.
-        note: Limitations in this video, in a sentence; empty if none.
-        average: The moving average after the last frame, for the next part of a stream; None without.
-    """
+    """The scene changes of one video, in order of time."""
 
     changes: tuple[SceneChange, ...]
-    method: str
-    note: str = ""
-    average: Average | None = field(default=None, repr=False, compare=False)
+    method: str  # that found them; for `auto`, the one that it chose
+    note: str = ""  # limitations in this video, in a sentence
+    average: Average | None = field(default=None, repr=False, compare=False)  # for the next part of a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Thumbnails:
-    """Small frames of a video.
+    """Small frames of a video."""
 
-    Attributes:
-        images: RGB pixels; shape (N, H, W, 3), uint8.
-        times_ms: Their times in milliseconds, ascending; shape (N,), int64.
-    """
-
-    images: npt.NDArray[np.uint8]
-    times_ms: npt.NDArray[np.int64]
+    images: npt.NDArray[np.uint8]  # RGB; shape (N, H, W, 3), uint8
+    times_ms: npt.NDArray[np.int64]  # ascending; shape (N,), int64

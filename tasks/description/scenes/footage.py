@@ -34,23 +34,14 @@ _MS = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Footage:
-    """A video, or a segment of it, and the cost of reading it. Times are since the video's first frame.
+    """A video, or a segment of it, and the cost of reading it. Times are since the video's first frame."""
 
-    Attributes:
-        video: An open file, or the bytes of a video that is read in ranges.
-        pool: The decoding processes.
-        limits: Limits on the video.
-        segment: The segment.
-        bytes_read: Bytes fetched, if the video is read in ranges.
-        frames_decoded: Frames output by decoders.
-    """
-
-    video: VideoFile | ByteSource
+    video: VideoFile | ByteSource  # an open file, or the bytes of a video that is read in ranges
     pool: DecodePool
     limits: Limits
     segment: Segment = WHOLE
-    bytes_read: int = 0
-    frames_decoded: int = 0
+    bytes_read: int = 0  # if it is read in ranges
+    frames_decoded: int = 0  # output by decoders
     _index: tuple[CachedRange, ...] = ()
     _first_ms: int = 0
     _packets: VideoIndex | None = field(default=None, repr=False)
@@ -123,15 +114,7 @@ def open_footage(
     segment: Segment = WHOLE,
     allow_roots: tuple[Path, ...] = (),
 ) -> Iterator[Footage]:
-    """Open one version of a video in any store.
-
-    Args:
-        objects: The object store, web and local files, by URI.
-        info: The video.
-        pool: The decoding processes.
-        limits: Limits on the video.
-        segment: The segment to decode.
-        allow_roots: Folders that a local video must lie in; empty allows every folder.
+    """Open one version of a video in any store; a local one must be in `allow_roots`, if there are any.
 
     Raises:
         VideoError: The video can no longer be read, here or in the body.

@@ -1,1 +1,1 @@
-"""Saves live sessions, frames to the object store and queries to Postgres, and replays them."""
+"""Records live sessions, reads them, and replays them."""

@@ -1,7 +1,7 @@
-"""The frame files of a live session: its kept frames, in parts, each sealed under a name of its own.
+"""The frame files of a live session: its kept frames, in parts, each sealed under its own name.
 
-They are no cache: the frames cannot be made again. So they lie beside it, as `live/SESSION/PART.arrow`, where neither
-eviction nor the removal of orphans looks.
+Unlike cached frames, they cannot be recomputed, so they are stored beside the cache, as `live/SESSION/PART.arrow`,
+where neither eviction nor the removal of orphans reaches them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 
 class KeptFrame(NamedTuple):
-    """A frame that a session kept."""
-
-    number: int  # its position among the session's kept frames, from 0
-    time_s: float  # its time, in seconds on the session's clock
+    number: int  # among the session's kept frames, from 0
+    time_s: float  # on the session's clock
     image: npt.NDArray[np.uint8]  # RGB pixels as the model sees them; shape (H, W, 3), uint8
 
 
@@ -39,7 +37,7 @@ def key_of(session_id: UUID, part: int) -> str:
 
 
 def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, seal: Seal) -> bytes:
-    """Return the sealed frame file of some kept frames: at least one, all of one size, in order of time."""
+    """Encode at least one kept frame as a sealed frame file; all have one size and are in order of time."""
     times_s = np.array([frame.time_s for frame in frames])
     count, (height, width, _) = len(frames), frames[0].image.shape
     sampled = Frames.of(
@@ -75,7 +73,7 @@ def read_part(files: SealedFiles, key: str) -> Frames:
 
     Raises:
         ObjectMissingError: The file does not exist.
-        FrameFileError: It is damaged or altered, was sealed with another key, or was recorded by another version.
+        FrameFileError: It is corrupted, was sealed with another key, or is of another version.
     """
     data = files.objects.read(files.uri_of(key))
     verify_seal(data, files.seal, key)

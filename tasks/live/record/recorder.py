@@ -1,8 +1,8 @@
-"""Saves live sessions: frames to the object store, queries to Postgres.
+"""Records live sessions: frames in the object store, queries in Postgres.
 
-A query's row is committed before its answer is acknowledged. Frames are written in the background, so that no arrival
-waits for the store: a server that is killed loses those of the last seconds at most. What cannot be written, also when
-a session ends, waits until the store and Postgres are back.
+A query's row is committed before its answer is sent. Frames are written in the background, so that no session waits for
+the store: a server that is killed loses those of the last seconds. If the store or Postgres is unavailable, frames and
+the ends of sessions wait.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from tasks.live.model import LiveInfo
 
 _LOGGER = logging.getLogger(__name__)
-# How often waiting frames are written, and sessions are marked as alive.
+# Interval at which waiting frames are written, and sessions are marked as alive.
 WRITE_EVERY_S = 10.0
-# The most pixels of a frame file, and of all frames that wait for a store that does not respond.
+# Limits of the pixels of a frame file, and of the waiting frames of all sessions.
 _PART_BYTES = 64 * 1024**2
 _WAITING_BYTES = 4 * _PART_BYTES
 
 
 class Recorder:
-    """Records the sessions of one server; threads of it write their frames and heartbeats. Thread-safe."""
+    """Records the sessions of one server; its threads write frames and heartbeats. Thread-safe."""
 
     def __init__(self, engine: Engine, files: SealedFiles, *, write_every_s: float = WRITE_EVERY_S) -> None:
         self.engine, self.files = engine, files
@@ -53,7 +53,7 @@ class Recorder:
         self._waiting_bytes = 0  # of all sessions
         self._lock = threading.Lock()
         self._wake, self._closing = threading.Event(), threading.Event()
-        # Two, as a store that does not respond takes long, and sessions are alive meanwhile.
+        # Two, because sessions are alive while the other one waits for the store.
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
             for name, target in (("live-frames", self._write_on), ("live-heartbeat", self._beat))
@@ -61,19 +61,18 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
-    def open_session(self, session_id: str, config: SessionConfig, info: LiveInfo) -> SessionRecord:
-        """Write the row of a session that begins; raises as `open`."""
+    def open_session(self, session_id: str, config: SessionConfig, *, info: LiveInfo) -> SessionRecord:
+        """Write the row of a new session. Raises as `open`."""
         left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
-        asked = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
-        sampling = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
-        asked |= {"sampling": sampling}
+        values = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
+        values["sampling"] = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
         host = socket.gethostname()
-        return self.open(UUID(session_id), model=info.model, config=asked, versions=info.versions, host=host)
+        return self.open(UUID(session_id), model=info.model, config=values, versions=info.versions, host=host)
 
     def open(
         self, session_id: UUID, *, model: str, config: Mapping[str, Any], versions: Mapping[str, str], host: str
     ) -> SessionRecord:
-        """Write the row of a session that begins; `config` is what its client asked for, as JSON values.
+        """Write the row of a new session; `config` is its client's, as JSON values.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
@@ -92,30 +91,34 @@ class Recorder:
             self._records.pop(session_id, None)
 
     def reserve(self, size_bytes: int) -> bool:
-        """Return whether so much more may wait, and count it; a negative size frees it."""
+        """Count bytes that wait, and return True; False if there is no room. Negative numbers free room."""
         with self._lock:
-            if size_bytes > 0 and self._waiting_bytes + size_bytes > _WAITING_BYTES:
+            before = self._waiting_bytes
+            if size_bytes > 0 and before + size_bytes > _WAITING_BYTES:
                 return False
             self._waiting_bytes += size_bytes
-            if self._waiting_bytes >= _PART_BYTES:
+            if before < _PART_BYTES <= self._waiting_bytes:
                 self._wake.set()
             return True
 
     def close(self) -> None:
-        """Stop the threads, and write what waits; sessions that have not ended stay open in the database.
+        """Stop the threads, and write what waits; frames that cannot be written are lost.
 
-        Frames that cannot be written count as lost.
+        Sessions that have not ended stay open in the database.
         """
         self._closing.set()
         self._wake.set()
         for thread in self._threads:
             thread.join()
         self._write_all()
-        ended = [record for record in self._records.values() if record.has_ended]
-        for record in ended:
-            record.give_up_frames()
-        if ended:
-            self._write_all()
+        for record in self._open_records():
+            if record.has_ended:
+                record.drop_frames()
+        self._write_all()
+
+    def _open_records(self) -> list[SessionRecord]:
+        with self._lock:
+            return list(self._records.values())
 
     def _write_on(self) -> None:
         while True:
@@ -126,26 +129,21 @@ class Recorder:
             self._write_all()
 
     def _write_all(self) -> None:
-        with self._lock:
-            records = list(self._records.values())
-        for record in records:
+        for record in self._open_records():
             try:
                 record.write()
             except ReelabelError as error:
                 _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, error)
-            except Exception:  # those of the other sessions are written all the same
+            except Exception:  # a defect, which must neither stop the other sessions nor take their room
                 _LOGGER.exception("Frames of the live session %s cannot be written", record.session_id)
-                if record.has_ended:  # as if its row were gone
-                    record.give_up_frames()
-                    self.forget(record.session_id)
+                record.drop_frames()
 
     def _beat(self) -> None:
         while not self._closing.wait(self._every_s):
             self._mark_alive()
 
     def _mark_alive(self) -> None:
-        with self._lock:
-            session_ids = list(self._records)
+        session_ids = [record.session_id for record in self._open_records()]
         if not session_ids:
             return
         alive = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(session_ids)).values(seen_at=func.now())
@@ -158,19 +156,16 @@ class Recorder:
 
 @dataclass(eq=False)
 class SessionRecord:
-    """Records one session.
-
-    The session calls `keep`, `answer` and at last `close`, `keep` never from two threads at once. Threads of the
-    recorder call `write` meanwhile, and `give_up_frames` only after `close`: no two threads change a count at once.
-    """
+    """Records one session. Thread-safe, except that `keep` must not be called by two threads at once."""
 
     recorder: Recorder
     session_id: UUID
     _waiting: deque[KeptFrame] = field(default_factory=deque)
     _kept: int = 0
-    _lost: int = 0
+    _unkept: int = 0  # frames for which there was no room
+    _dropped: int = 0  # frames that could not be written
     _parts: int = 0
-    _end: dict[str, Any] | None = None  # of its row
+    _end: dict[str, Any] | None = None  # columns of its row, once it has ended
     _ended_s: float = 0.0
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -179,22 +174,18 @@ class SessionRecord:
         return self._end is not None
 
     def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
-        """Record a kept frame, later than those before; returns at once.
-
-        Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
-        counted as lost instead.
-        """
+        """Let a kept frame wait for the next write; if there is no more room, count it as lost."""
         self._kept = number + 1
         if self.recorder.reserve(image.nbytes):
             self._waiting.append(KeptFrame(number, time_s, np.ascontiguousarray(image)))
         else:
-            self._lost += 1
+            self._unkept += 1
 
     def answer(self, row: Mapping[str, Any]) -> None:
-        """Write the row of a query; it is committed when this returns. Writing the same query again changes nothing.
+        """Write the row of a query, and commit it; does nothing if it is there already.
 
         Args:
-            row: Columns of `live_query`, but for the session; texts may have characters that Postgres does not store.
+            row: Columns of `live_query` without the session; characters that Postgres does not store are replaced.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; the row may or may not have been written.
@@ -204,7 +195,7 @@ class SessionRecord:
             connection.execute(upsert(LIVE_QUERY).values(values).on_conflict_do_nothing())
 
     def write(self) -> None:
-        """Write the waiting frames to the store, and their rows; of a session that has ended, its end as well.
+        """Write the waiting frames and their rows, and the end of a session that has ended.
 
         Raises:
             TransientError: The store or Postgres is unavailable; the frames wait.
@@ -217,13 +208,15 @@ class SessionRecord:
                 self._write_end(self._end)
                 self.recorder.forget(self.session_id)
 
-    def give_up_frames(self) -> None:
+    def drop_frames(self) -> None:
+        """Count the waiting frames as lost."""
         with self._writing:
-            self._lost += len(self._waiting)
-            self._forget_frames([*self._waiting])
+            frames = [*self._waiting]
+            self._dropped += len(frames)
+            self._forget_frames(frames)
 
     def close(self, *, reason: str, **counts: float) -> None:
-        """Write the remaining frames, and the session's end; `counts` are columns of `live_session`.
+        """Write the remaining frames and the session's end; `counts` are columns of `live_session`.
 
         Raises:
             TransientError: The store or Postgres is unavailable; the recorder writes them later.
@@ -238,7 +231,7 @@ class SessionRecord:
 
     def _write_end(self, values: Mapping[str, Any]) -> None:
         ended = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
-        counted = {"frames_kept": self._kept, "frames_lost": self._lost}
+        counted = {"frames_kept": self._kept, "frames_lost": self._unkept + self._dropped}
         ended_at = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, time.monotonic() - self._ended_s)
         with database_errors(), self.recorder.engine.begin() as connection:
             connection.execute(ended.values({**values, **counted, "ended_at": ended_at, "seen_at": func.now()}))
@@ -246,7 +239,7 @@ class SessionRecord:
     def _next_part(self) -> list[KeptFrame]:
         frames: list[KeptFrame] = []
         room = _PART_BYTES
-        for frame in tuple(self._waiting):  # others may be added meanwhile
+        for frame in tuple(self._waiting):  # the session may add some meanwhile
             if frames and (frame.image.shape != frames[0].image.shape or frame.image.nbytes > room):
                 break
             frames.append(frame)
@@ -256,7 +249,7 @@ class SessionRecord:
     def _write_part(self, frames: list[KeptFrame]) -> None:
         recorder, key = self.recorder, key_of(self.session_id, self._parts)
         data = encode_part(frames, session_id=self.session_id, part=self._parts, seal=recorder.files.seal)
-        # A write whose row could not be written is repeated, and may have more frames by then.
+        # If its row cannot be written, the part is written again, perhaps with more frames.
         recorder.files.objects.replace(recorder.files.uri_of(key), data)
         row = {"session_id": self.session_id, "part": self._parts, "key": key, "bytes": len(data)}
         row |= {"first_frame": frames[0].number, "frames": len(frames)}

@@ -1,7 +1,7 @@
-"""Replay of a session: its queries as jobs, each of which shows exactly the frames that the query saw.
+"""Replay of a session: its queries as jobs, each with exactly the frames that the query saw.
 
-The frames become a lossless video on the store, so that everything that reads videos reads them, on any machine:
-FFV1 in Matroska, every frame a keyframe, at its true time to the millisecond. Queries with the same frames share one.
+The frames are stored as a lossless video, which is read like any other: FFV1 in Matroska, every frame a keyframe, at
+its time to the millisecond. Queries with the same frames share one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ _MS = Fraction(1, 1000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionJobs:
-    """The manifest of a session's queries."""
-
     manifest_uri: str
     jobs: int
     left_out: Mapping[str, int]
@@ -48,9 +46,9 @@ class SessionJobs:
 def write_jobs(
     session: SavedSession, files: SealedFiles, *, max_pixels: int | None = None, max_video_pixels: int | None = None
 ) -> SessionJobs:
-    """Write the videos and the manifest of a session's queries to the store; what is there already stays.
+    """Write the videos and the manifest of a session's queries to the store; unchanged videos stay.
 
-    Queries that saw frames of more pixels, each or together, are left out: the model would be shown smaller ones.
+    Queries with frames of more pixels, each or together, are left out, because the model would be shown smaller ones.
 
     Raises:
         ConfigurationError: No query can be replayed, or a frame file is gone or altered.
@@ -89,13 +87,13 @@ def write_jobs(
 
 
 def _write(objects: ObjectStore, uri: str, data: bytes) -> None:
-    """Write a video; one that is there is replaced only if it was altered, since its labels go with its version."""
+    """Write a video, unless it is there: its labels belong to its version, so only an altered one is replaced."""
     if not objects.write_new(uri, data) and objects.read(uri) != data:
         objects.replace(uri, data)
 
 
 def encode_footage(frames: Sequence[KeptFrame]) -> bytes:
-    """Return frames of one size as a video; the same frames give the same bytes."""
+    """Encode frames of one size as a video; deterministic."""
     height, width, _ = frames[0].image.shape
     written = io.BytesIO()
     with av.open(written, "w", format="matroska", options={"fflags": "+bitexact"}) as container:
@@ -121,7 +119,7 @@ def _unfit(query: Mapping[str, Any]) -> str:
 def _unlike(
     query: Mapping[str, Any], shown: Sequence[KeptFrame], *, max_pixels: int | None, max_video_pixels: int | None
 ) -> str:
-    """Return why the model cannot be shown what a query saw; empty if it can."""
+    """Return why the model would not be shown what a query saw; empty if it would."""
     numbers = query["frames"]
     if len(shown) < len(set(numbers)):
         return "some of its frames were never written to the store"

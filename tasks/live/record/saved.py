@@ -1,4 +1,4 @@
-"""Recorded live sessions: their rows, the frames that a query saw, and their removal in the end."""
+"""Recorded live sessions: their rows, the frames that a query saw, and retention."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tasks.frame_cache.sealed_files import SealedFiles
 
 _SHOWN_SESSIONS = 3
-# Frame files of a session that are kept in memory while its queries are gone through in order.
-_KEPT_PARTS = 4
-# A session without a heartbeat for this long was lost with its server, which sends one every ten seconds.
+# Frame files in memory while queries are read in order.
+_CACHED_PARTS = 4
+# A server sends heartbeats every ten seconds; a session without one for this long was lost with it.
 LOST_AFTER_S = 60
 _IS_LOST = LIVE_SESSION.c.seen_at < func.now() - timedelta(seconds=LOST_AFTER_S)
 
@@ -72,10 +72,10 @@ def list_unended(engine: Engine, *, within: timedelta, limit: int) -> Sequence[R
 
 
 def find_session(engine: Engine, text: str) -> SavedSession:
-    """Find a session by its id, a prefix of its id, or `last`.
+    """Find a session by its id, a prefix of it, or `last`.
 
     Raises:
-        ConfigurationError: No session or several sessions match; the message lists the latest.
+        ConfigurationError: None or several match; the message lists the latest.
     """
     newest = select(LIVE_SESSION, _IS_LOST.label("is_lost")).order_by(LIVE_SESSION.c.started_at.desc())
     by_id = cast(LIVE_SESSION.c.session_id, String).startswith(text.lower(), autoescape=True)
@@ -110,10 +110,10 @@ class SessionFrames:
 
     def __init__(self, session: SavedSession, files: SealedFiles) -> None:
         self._parts = session.parts
-        self._read = lru_cache(_KEPT_PARTS)(partial(read_part, files))
+        self._read = lru_cache(_CACHED_PARTS)(partial(read_part, files))
 
     def seen_by(self, query: Mapping[str, Any]) -> list[KeptFrame]:
-        """Return the frames that a query saw, each once and in order, but for those that were lost.
+        """Return the frames that a query saw, each once and in order, without those that were lost.
 
         Raises:
             ConfigurationError: A frame file is gone or altered.
@@ -124,11 +124,7 @@ class SessionFrames:
         return [frame for at in parts for frame in self.frames_of(self._parts[at]) if frame.number in wanted]
 
     def frames_of(self, part: Mapping[str, Any]) -> Iterator[KeptFrame]:
-        """Yield the frames of a part.
-
-        Raises:
-            ConfigurationError: Its file is gone or altered.
-        """
+        """Yield the frames of a part. Raises as `seen_by`."""
         frames = self._file(part["key"])
         known = frames.selection
         for number, time_s, image in zip(known.frame_index.tolist(), known.time_s.tolist(), frames.unique, strict=True):
@@ -146,7 +142,7 @@ class SessionFrames:
         )
 
 
-# No other files below the root may be removed.
+# Only these files may be removed.
 _FILE = re.compile(r"/live/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/[0-9a-z]+\.(arrow|footage\.mkv|parquet)$")
 
 
@@ -161,19 +157,18 @@ def remove_old_sessions(
     Returns:
         The numbers of sessions and of files removed.
     """
-    is_old = LIVE_SESSION.c.seen_at < func.now() - age
+    session_id, is_old = LIVE_SESSION.c.session_id, LIVE_SESSION.c.seen_at < func.now() - age
+    remove = delete(LIVE_SESSION).where(is_old).returning(session_id)
     with database_errors(), engine.begin() as connection:
-        gone = set(connection.execute(select(LIVE_SESSION.c.session_id).where(is_old)).scalars())
-        stay = set(connection.execute(select(LIVE_SESSION.c.session_id)).scalars()) - gone
-        if not dry_run:
-            connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(gone)))
-    known, leaving, before, files = set(map(str, stay)), set(map(str, gone)), datetime.now(UTC) - age, 0
+        old = set(map(str, connection.scalars(select(session_id).where(is_old) if dry_run else remove)))
+        others = set(map(str, connection.scalars(select(session_id)))) - old
+    before, files = datetime.now(UTC) - age, 0
     for info in objects.list(f"{root_uri.rstrip('/')}/live"):
         found = _FILE.search(info.uri)
-        if found is None or found[1] in known:
+        if found is None or found[1] in others:
             continue
-        if found[1] in leaving or (info.modified is not None and info.modified < before):
+        if found[1] in old or (info.modified is not None and info.modified < before):
             files += 1
             if not dry_run:
                 objects.remove(info.uri)
-    return len(gone), files
+    return len(old), files

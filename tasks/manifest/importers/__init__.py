@@ -1,1 +1,1 @@
-"""Manifests made of other layouts: CSV, OpenAI batches, benchmarks, reviews, and data sets of videos."""
+"""Import of manifests from other formats: CSV, OpenAI batches, benchmarks, reviews, and data sets of videos."""

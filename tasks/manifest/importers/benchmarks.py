@@ -1,4 +1,4 @@
-"""Questions of public benchmarks: NExT-QA, MVBench, Video-MME and StreamingBench.
+"""Import of public benchmarks: NExT-QA, MVBench, Video-MME and StreamingBench.
 
 Xiao et al., "NExT-QA: Next Phase of Question-Answering to Explaining Temporal Actions", CVPR 2021.
 Li et al., "MVBench: A Comprehensive Multi-modal Video Understanding Benchmark", CVPR 2024.
@@ -48,8 +48,8 @@ _NEXTQA_TASKS = {"C": "causal", "T": "temporal", "D": "descriptive"}
 def read_nextqa(source: QuestionFiles) -> ImportedRows:
     """Read `val.csv` or the like; `task` is causal, temporal or descriptive, `subtask` the type (CW, TN, ...).
 
-    Videos are at `<path>.mp4`, where the path is that of the video's id in the map, or without a map the id itself.
-    The published files repeat a choice in a few rows: wrong ones are merged.
+    Videos are at `<path>.mp4`, where the path is that of the video's id in the map; without a map, it is the id.
+    The published files repeat a choice in a few rows; wrong ones are merged.
     """
     paths = source.mapped()
     found = ImportedRows(source=source.path, columns=_COLUMNS)
@@ -121,16 +121,16 @@ _FOLDERS = {
     "egocentric_navigation": "vlnqa",
     "counterfactual_inference": "clevrer/video_validation",
 }
-# Its "videos" are folders of images.
+# Their "videos" are folders of images.
 _NO_VIDEOS = frozenset({"episodic_reasoning"})
-_DATED = re.compile(r"_\d{8}$")
+_DATED = re.compile(r"_\d{8}$")  # names of corrected files
 _MVBENCH = ("video", "question", "candidates", "answer")
 
 
 def read_mvbench(source: QuestionFiles) -> ImportedRows:
-    """Read one subtask's JSON file, or a folder of them; `start` and `end` become a segment.
+    """Read the JSON file of a subtask, or a folder of them; `start` and `end` become a segment.
 
-    Episodic reasoning is left out, and noted: it consists of pictures, not videos. Repeated wrong choices are merged.
+    Episodic reasoning, which is about pictures, is left out and noted. Repeated wrong choices are merged.
 
     Raises:
         ManifestError: There is no JSON file of a subtask with videos, a file is not a list of questions, or the video
@@ -222,7 +222,6 @@ def _require_types(row: dict[str, Any]) -> None:
 
 
 def _subtask(file: Path) -> str:
-    """Return a file's subtask; names of corrected files end in a date."""
     return _DATED.sub("", file.stem)
 
 
@@ -233,7 +232,7 @@ _VIDEOMME_TYPES: dict[str, pl.DataType] = dict.fromkeys(_VIDEOMME, pl.String()) 
 def read_videomme(source: QuestionFiles) -> ImportedRows:
     """Read the test file; `task` is the task type, `subtask` the video's length (short, medium, long).
 
-    Videos are at `<videoID>.mp4`, or at the path in the video map. Unknown answers are null.
+    Videos are at `<videoID>.mp4`, or at the path in the video map.
     """
     rows = _read_parquet(source.path, _VIDEOMME_TYPES, layout="Video-MME")
     paths = source.mapped()
@@ -271,10 +270,10 @@ _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d):([0-5]\d)")
 
 
 def read_streamingbench(source: QuestionFiles) -> ImportedRows:
-    """Read one of its JSON files, such as `questions_real.json`: each question is about the video up to its time.
+    """Read a JSON file such as `questions_real.json`, whose questions are about the video up to their time.
 
     `task` is the task type, `subtask` the required ability. Videos are at the path in the file, or in the video map.
-    Questions without choices, such as those of proactive output, are left out, and noted.
+    Questions without choices, such as those of proactive output, are left out and noted.
     """
     paths, numbers = source.mapped(), Counter[str]()
     found = ImportedRows(source=source.path, columns=(*_COLUMNS, "end_s"))

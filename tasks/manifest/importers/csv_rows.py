@@ -1,4 +1,4 @@
-"""Manifests from CSV files with the manifest's columns, or with others that are mapped to these."""
+"""Import from CSV files, whose columns are a manifest's or are mapped to these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tasks.manifest.importers.imported import QuestionFiles
 
-# The first one, unless the header has more of another.
+# The first, unless the header has more of another.
 _SEPARATORS = ",;\t"
 _TIMES, _LISTS = ("start_s", "end_s"), ("choices", "video_uris")
 _TEXT, _LETTER, _NUMBER = "text", "letter", "number"
@@ -31,21 +31,21 @@ _JOINER = "+"
 
 
 def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> ImportedRows:
-    """Read a CSV file with the manifest's column names, or others that `columns` maps these to; others are noted.
+    """Read a CSV file with the manifest's columns, or others that `columns` maps these to; note those left out.
 
-    `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`), and so is `video_uris`. Times are in
-    seconds, or as `1:30`. An empty cell is null.
+    `choices` and `video_uris` are JSON lists (`["yes", "no"]`) or separated by bars (`yes|no`). Times are in seconds,
+    or as `1:30`. An empty cell is null.
 
     Raises:
         ManifestError: The file is not CSV, or lacks a column.
     """
-    header, columns = read_header(path), dict(columns or {})
-    columns = _named(path, header, columns)
-    found = ImportedRows(source=path, columns=tuple(columns))
-    decimal_comma = has_decimal_commas(path)
+    header = read_header(path)
+    columns = _named(path, header, columns or {})
+    parts = {name: [theirs] for name, theirs in columns.items()}
+    found, decimal_comma = ImportedRows(source=path, columns=tuple(columns)), has_decimal_commas(path)
     for place, cells in read_rows(path, found):
-        row = partial(_row, cells, {name: [theirs] for name, theirs in columns.items()}, decimal_comma=decimal_comma)
-        found.add(place, row, job_id=cells.get(columns.get("job_id", "")), given=cells)
+        read = partial(_row, cells, parts, decimal_comma=decimal_comma)
+        found.add(place, read, job_id=cells.get(columns.get("job_id", "")), given=cells)
     dropped = [name for name in header if name not in columns.values()]
     if dropped:
         listed = shorten(", ".join(dropped))
@@ -56,7 +56,6 @@ def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> Imported
 
 
 def require_known(columns: Mapping[str, str]) -> None:
-    """Check that a mapping names columns of a manifest."""
     unknown = sorted(columns.keys() - COLUMNS.keys())
     swapped = [name for name in unknown if columns[name] in COLUMNS]
     if swapped:
@@ -67,13 +66,13 @@ def require_known(columns: Mapping[str, str]) -> None:
 
 
 def require_one_video(columns: Mapping[str, str]) -> None:
-    """Check that a mapping for a layout, which finds one video a row, names known columns and not several videos."""
+    """Check that a mapping names known columns, without `video_uris`: a layout has one video a row."""
     require_known(columns)
     if "video_uris" in columns:
         raise ManifestError("A layout has one video a row; leave out video_uris, or import a CSV without a layout.")
 
 
-def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, str]:
+def _named(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[str, str]:
     require_known(columns)
     names = {name: columns.get(name, name) for name in COLUMNS if columns.get(name, name) in header}
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in names))
@@ -90,7 +89,7 @@ def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, 
 
 
 def _meant(header: Iterable[str], taken: Container[str]) -> str:
-    """Return a question on columns that are the manifest's in another spelling, such as `Job ID`."""
+    """Ask about columns of `header` that are the manifest's in another spelling, such as `Job ID`."""
     spelled = {_letters(name): name for name in COLUMNS if name not in taken}
     meant = [f"{spelled[_letters(name)]} by {name}" for name in header if _letters(name) in spelled]
     return f" Did you mean {', '.join(meant)}?" if meant else ""
@@ -103,12 +102,12 @@ def _letters(name: str) -> str:
 def read_mapped(source: QuestionFiles) -> ImportedRows:
     """Read a CSV file as mapped by `source.columns`.
 
-    A manifest column maps to one column of the file, or to several joined by `+`. Those of `choices` have one
-    choice each (a single one has all of them, separated by bars or as a JSON list); the values of others are joined
-    with `_`. Answers may be the texts, letters, or numbers (from 0) of choices, whichever fits them all.
+    A manifest column maps to one column of the file, or to several joined by `+`. Several columns of `choices` have one
+    choice each, while a single one has all of them, separated by bars or as a JSON list; the values of other columns
+    are joined by `_`. Answers are the texts, letters or numbers (from 0) of choices, whichever fits all rows.
 
     Raises:
-        ManifestError: A column is missing on either side.
+        ManifestError: The mapping lacks a required column, or the file one of the mapping.
     """
     columns = source.columns or {}
     require_one_video(columns)
@@ -159,7 +158,7 @@ def _choices(cells: dict[str, str], names: list[str]) -> list[str]:
         texts.pop()
     for name, text in zip(names, texts, strict=False):
         if not text.strip():
-            # Skipping it would shift the letters and numbers of the choices after it.
+            # Skipping it would change the letters and numbers of later choices.
             raise ValueError(f"column {name} is empty, but a later choice is not; fill it in")
     return texts
 
@@ -181,7 +180,7 @@ def _mapped_row(
 
 
 def _meanings(text: str, choices: Sequence[str]) -> dict[str, str]:
-    """Return the choice that an answer refers to in each notation that it may be written in."""
+    """Return the choice that an answer means, by each notation in which it means one."""
     # The upper case of some letters has two characters, such as that of the German sharp s.
     letter = ascii_uppercase.find(text.upper()) if len(text) == 1 else -1
     number = int(text) if text.isdecimal() else -1
@@ -195,7 +194,7 @@ def _meanings(text: str, choices: Sequence[str]) -> dict[str, str]:
 
 
 def _resolved(job: dict[str, Any], notations: Sequence[str]) -> dict[str, Any]:
-    """Replace what an answer may mean by the choice that it means in the notations that fit all answers.
+    """Replace the possible meanings of an answer by its meaning in the notations that fit all answers.
 
     In a column of numbers, `2` is a number even if a choice is called 2.
     """
@@ -214,7 +213,7 @@ def _resolved(job: dict[str, Any], notations: Sequence[str]) -> dict[str, Any]:
 
 
 def read_header(path: Path) -> list[str]:
-    """Read the column names of a CSV file, whose columns are separated by commas, semicolons or tabs."""
+    """Read the column names of a CSV file with commas, semicolons or tabs."""
     with _opened(path) as rows:
         _, names = next(rows, (1, []))
     duplicates = sorted({name for name in names if names.count(name) > 1})
@@ -224,15 +223,15 @@ def read_header(path: Path) -> list[str]:
 
 
 def has_decimal_commas(path: Path) -> bool:
-    """Return whether numbers may have a comma, as spreadsheets write them where semicolons separate columns."""
+    """Whether numbers may have a decimal comma: spreadsheets write it where semicolons separate columns."""
     with _text(path) as file:
         return _separator(file) == ";"
 
 
 def read_rows(path: Path, into: ImportedRows) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each row's place, such as `line 3`, and its cells; empty rows are skipped.
+    """Yield the place of each row that is not empty, such as `line 3`, and its cells by column.
 
-    Rows with other cells than the header are rejected.
+    Rows with more or fewer cells than the header are rejected.
     """
     with _opened(path) as rows:
         _, header = next(rows, (1, []))
@@ -277,14 +276,14 @@ def _text(path: Path) -> Iterator[TextIO]:
 
 
 def _separator(file: TextIO) -> str:
-    """Return what separates the columns, which spreadsheets choose by the user's country."""
+    """Return the separator of the columns, which spreadsheets choose by the user's country."""
     separator = max(_SEPARATORS, key=file.readline().count)
     file.seek(0)
     return separator
 
 
 def _filled(reader: Any) -> Iterator[tuple[int, list[str]]]:  # noqa: ANN401 - csv does not name its type
-    """Yield rows that are not empty, with the line on which each begins, from 1."""
+    """Yield the rows that are not empty, each with the line on which it begins, from 1."""
     while True:
         line = reader.line_num + 1
         try:

@@ -1,4 +1,4 @@
-"""Rows of a file of another format, on their way to a manifest, and what the readers of these formats share."""
+"""Rows of other formats that become rows of a manifest, and what the readers of these formats share."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
     from tasks.manifest.parquet_pages import ByteFile
 
 _REJECTED = ("place", "job_id", "reason", "given")
-# Of a data set's Parquet file, uncompressed: the largest has 2 MiB.
+# Uncompressed columns of one Parquet file; that of the largest benchmark has 2 MiB.
 _MOST_BYTES, _BATCH_ROWS = 256 * 1024**2, 10_000
 _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
 @dataclass(slots=True, kw_only=True)
 class ImportedRows:
-    """Rows read from a file of another format.
+    """Rows read from a file or folder of another format.
 
     Attributes:
-        source: The file or folder.
-        columns: The manifest's columns that it fills.
-        rows: Those that could be read, as values by column.
-        places: Where each of them is in the source, such as `line 3`.
-        notes: What was changed or left out, as sentences.
+        columns: The manifest's columns that they fill.
+        rows: The rows that could be read, as values by column.
+        places: The position of each of them in the source, such as `line 3`.
+        notes: Sentences on what was changed or left out.
     """
 
     source: Path | str
@@ -52,12 +51,10 @@ class ImportedRows:
     _unread: list[tuple[str, str, str, object]] = field(default_factory=list, repr=False)
 
     def add(self, place: str, read: Callable[[], dict[str, Any]], *, job_id: object, given: object) -> None:
-        """Add the row that `read` returns; it raises ValueError, with a clause, if the row cannot be used.
-
-        `given` is the row as the source has it.
-        """
+        """Add the row that `read` returns, or reject `given`, the row of the source, if it raises ValueError."""
         try:
             row = read()
+            _check_texts(row)
         except ValueError as error:
             self.reject(place, str(error), job_id=job_id, given=given)
         else:
@@ -65,20 +62,17 @@ class ImportedRows:
             self.places.append(place)
 
     def reject(self, place: str, reason: str, *, job_id: object, given: object) -> None:
-        """Add a row that cannot be used."""
-        text = "" if job_id is None else str(job_id).encode(errors="backslashreplace").decode()  # of lone surrogates
-        self._unread.append((place, text, f"{reason}.", given))
+        self._unread.append((place, "" if job_id is None else _escaped(str(job_id)), f"{reason}.", given))
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The rows that could be read, valid or not."""
         return pl.DataFrame(self.rows, schema={name: COLUMNS[name] for name in self.columns})
 
     def valid(self) -> pl.DataFrame:
         """Return all rows.
 
         Raises:
-            ManifestError: Some cannot be used; the message lists all faults, with counts and first rows.
+            ManifestError: A row is invalid; the message lists all faults, with counts and first rows.
         """
         unread = [(number, job_id, reason, None, 1) for number, (_, job_id, reason, _) in enumerate(self._unread)]
         lines = list_violations(
@@ -91,10 +85,10 @@ class ImportedRows:
         return self.frame
 
     def divided(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the rows that can be used, and the others: `place`, `job_id`, `reason`, and `given`, as JSON.
+        """Return the valid rows, and the others as `place`, `job_id`, `reason` and `given`, which is JSON.
 
         Raises:
-            ManifestError: No row can be used.
+            ManifestError: No row is valid.
         """
         numbered = cast_columns(self.frame)[0].with_row_index(ROW)
         found = check_rows(numbered)[1]
@@ -107,21 +101,32 @@ class ImportedRows:
             for row, job_id, reason in reject_rows(found).rows()
         ]
         cells = [
-            (place, job_id, reason, json.dumps(given, ensure_ascii=False, default=str))
+            (place, job_id, reason, _escaped(json.dumps(given, ensure_ascii=False, default=str)))
             for place, job_id, reason, given in [*self._unread, *rejected]
         ]
         return good, pl.DataFrame(cells, schema=dict.fromkeys(_REJECTED, pl.String), orient="row")
 
 
+def _check_texts(row: dict[str, Any]) -> None:
+    for name, value in row.items():
+        texts = (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+        if not all(map(is_valid_unicode, texts)):
+            raise ValueError(f"{name} contains an unpaired surrogate, which is not a valid character")
+
+
+def _escaped(text: str) -> str:
+    """Escape unpaired surrogates, which no file can hold."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionFiles:
-    """Questions on disk about videos that are elsewhere.
+    """A local file or folder of questions about videos that may be elsewhere.
 
     Attributes:
-        path: File or folder with the questions.
         videos: Folder or URI that contains the videos.
-        video_map: Optional JSON file that maps a video's name in the questions to its path below `videos`.
-        columns: Optional mapping from manifest columns to the table's columns.
+        video_map: JSON file that maps a video's name in the questions to its path below `videos`.
+        columns: The table's columns by the manifest's columns.
     """
 
     path: Path
@@ -130,15 +135,11 @@ class QuestionFiles:
     columns: dict[str, str] | None = None
 
     def uri_of(self, place: str) -> str:
-        """Return the URI of a video, given its path below `videos`; URIs and absolute paths are returned unchanged.
-
-        An empty path stays empty: it is no video, and not the folder either.
-        """
+        """Return the URI of a path below `videos`; URIs, absolute paths and empty paths are returned unchanged."""
         is_whole = not place or scheme_of(place) is not None or Path(place).is_absolute()
         return place if is_whole or not self.videos else f"{self.videos.rstrip('/')}/{place}"
 
     def mapped(self) -> dict[str, str]:
-        """Read the video map; empty without one."""
         if self.video_map is None:
             return {}
         found = read_json(self.video_map)
@@ -148,7 +149,11 @@ class QuestionFiles:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
-    """Read a JSON file; what is wrong with it is a ManifestError."""
+    """Read a JSON file.
+
+    Raises:
+        ManifestError: It cannot be read, or is not JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
@@ -158,10 +163,10 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, layout: str) -> pl.DataFrame:
-    """Read columns of a Parquet file, of bounded size.
+    """Read columns of a Parquet file into memory.
 
     Raises:
-        ManifestError: The file cannot be read, lacks a column, or is too large.
+        ManifestError: The file cannot be read, lacks a column, or has more than 256 MiB of these columns.
     """
     read, left_bytes = [], _MOST_BYTES
     try:
@@ -179,11 +184,6 @@ def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, l
 
 
 def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:
-    """Check that a file has the columns of a layout.
-
-    Raises:
-        ManifestError: Columns are missing; the message lists them.
-    """
     names = list(found)
     missing = [name for name in wanted if name not in names]
     if missing:
@@ -194,10 +194,10 @@ def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str
 
 
 def merge_repeated(choices: Sequence[str], answer: str | None) -> list[str]:
-    """Drop later copies of a wrong choice.
+    """Remove duplicates of wrong choices.
 
     Raises:
-        ValueError: The correct choice is repeated, or may be, since it is unknown.
+        ValueError: A choice is repeated that is, or may be, the correct one.
     """
     repeated = {choice for choice in choices if choices.count(choice) > 1}
     if repeated and (answer is None or answer in repeated):
@@ -214,7 +214,6 @@ def strip_letters(choices: Sequence[str]) -> list[str]:
 
 
 def strip_letter(text: str) -> str:
-    """Remove a prefix such as `A. ` or `(B) `."""
     return _LETTERED.sub("", text)
 
 

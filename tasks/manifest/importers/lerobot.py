@@ -1,4 +1,4 @@
-"""Jobs on the episodes of a data set of LeRobot 3."""
+"""Import of the episodes of LeRobot 3 data sets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SEGMENT = ("start_s", "end_s")
 
 
 def read_lerobot(source: VideoFiles) -> ImportedRows:
-    """Make a job of each episode and camera: a segment of an MP4. Its id is `episode-000000/CAMERA`.
+    """Make a job `episode-000000/CAMERA` of each episode and camera, on a segment of an MP4.
 
     `task` is the robot's instruction, unless a column is mapped to it; `--column video_uri=CAMERA` takes one camera.
 
     Raises:
         ManifestError: It is not a data set of LeRobot 3, or has no such camera.
-        ConfigurationError: A segment is mapped, though episodes have their own.
+        ConfigurationError: A column is mapped to the segment, which episodes have.
     """
     if mapped := [name for name in _SEGMENT if name in source.columns]:
         raise ConfigurationError(f"Episodes have a segment of their own; leave --column {mapped[0]}=... out.")
@@ -113,7 +113,7 @@ def _episode_job(
     path = _fill(info["video_path"], {"video_key": camera, "chunk_index": chunk, "file_index": file})
     fields = dict(episode) | {"tasks": "; ".join(map(str, episode["tasks"] or ()))}
     job = source.job(job_id, source.uri_of(path), fields)
-    # An episode ends where the next one begins, and both ends of a segment belong to it.
+    # An episode ends where the next one begins, but a segment includes its end.
     segment = {"start_s": start_s, "end_s": end_s - 0.5 / info["fps"]}
     return {"task": fields["tasks"] or None} | job | segment
 
@@ -121,7 +121,7 @@ def _episode_job(
 def _fill(pattern: str, values: Mapping[str, str | int]) -> str:
     """Fill in a path such as `videos/{video_key}/chunk-{chunk_index:03d}.mp4`.
 
-    Not by `str.format`, with which a pattern may ask for attributes, or for gigabytes.
+    Not by `str.format`, with which a pattern could read attributes, or allocate gigabytes.
     """
     names = {name for name, _ in _FILLED_IN.findall(pattern)}
     if names - values.keys() or set(_FILLED_IN.sub("", pattern)) & {"{", "}"}:

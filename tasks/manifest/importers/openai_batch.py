@@ -1,4 +1,4 @@
-"""Manifests from JSONL in the OpenAI batch format."""
+"""Import from JSONL in OpenAI's batch format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from infra.text_bounds import MAX_OUTPUT_TOKENS
-from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
+from reelabel.integrations.chat_messages import parse_messages
 from reelabel.text import pluralize, quoted, read_error
 from tasks.domain.spec import DEFAULT_MAX_TOKENS
 from tasks.manifest.importers.imported import ImportedRows
@@ -25,14 +25,14 @@ _LONGEST_GIVEN = 4_000
 
 
 def import_openai_batch(path: Path) -> ImportedRows:
-    """Read requests in the OpenAI batch format, one per line.
+    """Read requests in OpenAI's batch format, one per line.
 
     `custom_id` becomes `job_id`. The messages must contain a `video_url` (or `video`) part and the question as text.
-    With several videos, or with images, the column `messages` holds them, followed by the question. Its choices are
-    the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
+    With several videos, or with images, the column `messages` holds them, followed by the question. The choices are the
+    first of these that a request has: the list in `body.metadata.choices`; vLLM's list in
     `body.structured_outputs.choice` or `body.guided_choice`; lines of the text such as `A. red` or `B) green`, which
     are then removed from the question. If the list has only the letters of such lines, the choices are the lines'
-    texts. A request without choices is answered in words, or by the schema of its `response_format`, or of vLLM's
+    texts. A request without choices is answered in words, or by the schema in its `response_format`, or in vLLM's
     `structured_outputs.json` or `guided_json`.
     """
     try:
@@ -78,10 +78,7 @@ def _row(request: dict[str, Any], bounds: list[int]) -> dict[str, Any]:
     question, listed = parse_messages(body["messages"]), _listed_choices(body)
     schema = None if listed else _schema(body)
     prompt, choices = (question.prompt, []) if schema else _question(question.prompt, listed)
-    job_id = str(request["custom_id"])
-    if not all(map(is_valid_unicode, [job_id, *choices])):
-        raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
-    row = {"job_id": job_id, "choices": choices or None, "system_prompt": question.system_prompt}
+    row = {"job_id": str(request["custom_id"]), "choices": choices or None, "system_prompt": question.system_prompt}
     row |= {"schema": schema} if schema else {}
     if not (choices or schema) and (unread := _constraints(body)):
         name, value = min(unread.items())
@@ -118,7 +115,7 @@ def _schema(body: dict[str, Any]) -> str | None:
 
 
 def _constraints(body: dict[str, Any]) -> dict[str, Any]:
-    """Return vLLM's options for the form of an answer, under their current and their older names."""
+    """Return vLLM's options for the form of an answer, by their current and older names."""
     now = {f"structured_outputs.{name}": value for name, value in (body.get("structured_outputs") or {}).items()}
     before = {name: value for name, value in body.items() if name.startswith("guided_")}
     return {name: value for name, value in (now | before).items() if value is not None}

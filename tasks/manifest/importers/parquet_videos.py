@@ -1,4 +1,4 @@
-"""Jobs on the videos in Parquet files, such as those of Hugging Face."""
+"""Import of videos in Parquet files, such as those of Hugging Face."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Column(NamedTuple):
     """A column of videos.
 
     Attributes:
-        paths: The column of paths to read instead of bytes; empty if it has bytes.
-        empty: How many of its rows are known to have neither.
+        paths: The column to read paths from; empty if the column holds bytes.
+        empty: Number of rows without a video, as far as the footer states it.
     """
 
     name: str
@@ -43,8 +43,8 @@ class _Column(NamedTuple):
 def read_parquet_videos(source: VideoFiles) -> ImportedRows:
     """Make a job of each row; its id is `FILE/ROW`, unless a column is mapped to it.
 
-    The column of videos is the one mapped to `video_uri`, or the only one that holds bytes. It is not read: jobs name
-    rows of it. Where it holds paths, jobs name the files, relative to that of the table.
+    The column of videos is the one mapped to `video_uri`, or the only one that holds bytes. Bytes are not read: jobs
+    refer to rows. Paths are relative to the folder of the table.
 
     Raises:
         ManifestError: There is no Parquet file, or one cannot be read or lacks a column.
@@ -52,7 +52,6 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
     """
     found = ImportedRows(source=redact_uri(source.uri), columns=source.filled)
     for info in source.files("parquet"):
-        name = source.name_of(info.uri)
         try:
             archive = RangedFile(RemoteArchive(source.objects, info), block_bytes=_BLOCK_BYTES)
             with ParquetTable(archive, uri=redact_uri(info.uri)) as table:
@@ -60,8 +59,6 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
         except (pa.ArrowException, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise ManifestError(f"Cannot read {redact_uri(info.uri)} as Parquet: {reason}.") from None
-        if not found.rows:
-            found.notes.append(f"{name} has no rows.")
     return found
 
 
@@ -69,6 +66,8 @@ def _add_rows(found: ImportedRows, source: VideoFiles, info: ObjectInfo, table: 
     name = source.name_of(info.uri)
     column = _find_column(source, info, table.file)
     require_columns(redact_uri(info.uri), table.names, source.wanted, layout="this mapping")
+    if not table.file.metadata.num_rows:
+        found.notes.append(f"{name} has no rows.")
     if column.empty:
         found.notes.append(f"{pluralize(column.empty, 'row')} of {name} have no video in column {column.name}.")
     for number, fields in enumerate(_fields_of_rows(table, column, source)):
@@ -98,7 +97,7 @@ def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
 
 def _fields_of_rows(table: ParquetTable, column: _Column, source: VideoFiles) -> Iterator[dict[str, Any]]:
     wanted = [*source.wanted, *([column.paths] if column.paths else [])]
-    if not wanted:  # nothing but numbers
+    if not wanted:  # rows are only counted
         yield from ({} for _ in range(table.file.metadata.num_rows))
         return
     for batch in table.batches(wanted, most_rows=_BATCH_ROWS):
@@ -137,7 +136,7 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 
 def _count_nulls(metadata: Any, path: str) -> int:  # noqa: ANN401
-    """Return how many values are null, by the statistics in the footer; 0 if it has none."""
+    """Count nulls by the statistics in the footer; 0 without statistics."""
     at = next(number for number in range(metadata.num_columns) if metadata.schema.column(number).path == path)
     chunks = (metadata.row_group(number).column(at) for number in range(metadata.num_row_groups))
     return sum(chunk.statistics.null_count or 0 for chunk in chunks if chunk.statistics)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Job
 
-# The control of the labelling interface that has the answer.
+# Name of the control with the answer in the labelling interface.
 ANSWER = "answer"
 
 
@@ -33,13 +33,13 @@ class _Given(NamedTuple):
 
 
 def read_label_studio(export: Path, manifest: str, objects: ObjectStore) -> ImportedRows:
-    """Read an export in Label Studio's format JSON of tasks that `reelabel results --format label-studio` has written.
+    """Read a JSON export of Label Studio, of tasks that `reelabel results --format label-studio` has written.
 
-    Tasks without an answer are left out and counted; those on whose answer reviewers disagree are rejected, as are
-    those of other manifests.
+    Tasks without an answer are left out and counted. Tasks on which reviewers disagree, or whose job is not in the
+    manifest, are rejected.
 
     Raises:
-        ManifestError: The file is no such export, or the manifest cannot be read.
+        ManifestError: The file is not such an export, no task has an answer, or the manifest cannot be read.
     """
     tasks = read_json(export)
     if not (isinstance(tasks, list) and tasks):
@@ -114,7 +114,6 @@ def _answered_rows(export: Path, given: dict[str, _Given], jobs: dict[str, Job],
 
 
 def _answers(annotations: list[Any]) -> list[str]:
-    """Return the answers that reviewers gave to a task, each once."""
     results = (
         result
         for annotation in annotations

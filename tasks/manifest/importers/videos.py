@@ -1,4 +1,4 @@
-"""Jobs on the videos of a folder, and what all layouts of videos share."""
+"""Import of the videos of a folder, and what all layouts of videos share."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class VideoFiles:
     """A file, folder or prefix of videos.
 
     Attributes:
-        uri: Where they are; absolute. A reader of any videos also takes a glob.
-        objects: What reads them.
-        prompt: The question on each, unless a column has it.
-        choices: Its choices, unless a column has them; without any, it is answered in words.
-        columns: Names of the source's fields, by columns of the manifest.
+        uri: Absolute; `read_folder` also takes a glob.
+        prompt: The question about each video, unless a column has it.
+        choices: Its choices, unless a column has them; empty for answers in words.
+        columns: The source's fields by the manifest's columns.
     """
 
     uri: str
@@ -47,11 +46,11 @@ class VideoFiles:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that each job gets a question.
+        """Check that each job gets one question.
 
         Raises:
-            ConfigurationError: There is none.
-            ManifestError: A column is not one of a manifest.
+            ConfigurationError: It gets none, or two.
+            ManifestError: The manifest has no column of this name.
         """
         require_one_video(self.columns)
         for name, value in (("prompt", self.prompt), ("choices", self.choices)):
@@ -64,19 +63,18 @@ class VideoFiles:
 
     @property
     def filled(self) -> tuple[str, ...]:
-        """The manifest's columns that jobs have: the required ones, choices, and those that are mapped."""
         return (*REQUIRED, *(name for name in OPTIONAL if name in {"choices", *self.columns}))
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The source's fields that are mapped to anything but the video."""
+        """The source's fields to read, which are all but that of the video."""
         return tuple(dict.fromkeys(theirs for name, theirs in self.columns.items() if name != "video_uri"))
 
     def job(self, job_id: str, video_uri: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the job on one video, given the values of its fields.
 
         Raises:
-            ValueError: A field is missing, or has a wrong type; the message is a clause.
+            ValueError: A field is missing or has a wrong type; the message is a clause.
         """
         job: dict[str, Any] = {"job_id": job_id, "prompt": self.prompt, "choices": [*self.choices] or None}
         job |= {name: _value(name, fields, theirs) for name, theirs in self.columns.items() if name != "video_uri"}
@@ -85,7 +83,7 @@ class VideoFiles:
         return job | {"video_uri": video_uri}
 
     def files(self, *suffixes: str) -> Iterator[ObjectInfo]:
-        """Yield the file, or all files of some suffixes below the folder or prefix, in order of name."""
+        """Yield the file, or all files with one of the suffixes below the folder or prefix, in order of name."""
         found = self._one_file() or [info for info in self.objects.list(self.uri) if suffix_of(info.uri) in suffixes]
         if not found:
             raise ManifestError(f"There are no files below {redact_uri(self.uri)} that end in .{', .'.join(suffixes)}.")
@@ -98,7 +96,7 @@ class VideoFiles:
             return []
 
     def one_video(self) -> tuple[str, str] | None:
-        """Return the name and URI of the video, if only one is meant: a file, a member of an archive, a web address."""
+        """Return the name and URI of a single video: a file, a member of an archive, or a web address; else None."""
         is_web = scheme_of(self.uri) in WEB_SCHEMES
         if not (is_web or split_member(self.uri) or self._one_file()):
             return None
@@ -106,7 +104,7 @@ class VideoFiles:
         return path.rpartition("/")[2] or path, self.uri
 
     def named_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and URI of all files below the folder or prefix, or else of those that the glob matches."""
+        """Yield the name and URI of each file below the folder or prefix, or else of each that the glob matches."""
         is_folder = False
         for info in self.objects.list(self.uri):
             is_folder = True
@@ -117,12 +115,12 @@ class VideoFiles:
                 yield uri.removeprefix(f"{folder}/"), escape_name(uri)
 
     def name_of(self, uri: str) -> str:
-        """Return the name of a file below the folder or prefix; its last part if it is the file itself."""
+        """Return the path of a file below the folder or prefix, or the name of the only file."""
         below = uri.removeprefix(f"{self.uri.rstrip('/')}/")
         return uri.rpartition("/")[2] if below == uri else below
 
     def uri_of(self, place: str) -> str:
-        """Return the URI of a video, given its path below the folder or prefix.
+        """Return the URI of a path below the folder or prefix.
 
         Raises:
             ValueError: The path leads out of it.
@@ -133,13 +131,13 @@ class VideoFiles:
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix of a name, in lower case and without its dot; empty if it has none."""
+    """Return the suffix of a name in lower case, without its dot; empty if it has none."""
     stem, _, suffix = name.rpartition("/")[2].rpartition(".")
     return suffix.lower() if stem else ""
 
 
 def is_video(name: str) -> bool:
-    """Return whether a name below a folder is that of a video, by its suffix, and not hidden.
+    """Whether a path below a folder has the suffix of a video and no hidden part.
 
     macOS keeps attributes of `a.mp4` in `._a.mp4`, and a trash; our own home folder may be there, too.
     """
@@ -160,7 +158,7 @@ def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: A
             raise ValueError(f"{theirs} {quoted(value)} is not a number of seconds")
         return float(value)
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=str)  # Parquet has times in structs
     return str(value)
 
 
@@ -173,7 +171,7 @@ def _listed_choices(value: object, theirs: str) -> list[str]:
 
 
 def read_folder(source: VideoFiles) -> ImportedRows:
-    """Make a job of each video: a file, those that a glob matches, or all below a folder or prefix.
+    """Make a job of one video, of each that a glob matches, or of each below a folder or prefix.
 
     Its id is the path below the folder.
 

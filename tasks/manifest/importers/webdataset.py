@@ -1,4 +1,4 @@
-"""Jobs on the videos of WebDataset: tar shards of samples, whose members share their name before its first dot.
+"""Import of WebDataset: tar shards of samples, whose members have the same name up to the first dot.
 
 See "The WebDataset Format" in the documentation of webdataset.
 """
@@ -32,8 +32,8 @@ class _Sample(NamedTuple):
     """A sample of a shard.
 
     Attributes:
-        key: What its members' names share.
-        members: Their names, by what follows the key.
+        key: The common part of its members' names.
+        members: Their names by the rest, such as `mp4`.
     """
 
     shard: str
@@ -42,15 +42,14 @@ class _Sample(NamedTuple):
 
     @property
     def videos(self) -> list[str]:
-        """The endings of its videos."""
         return [ending for ending in self.members if ending.rpartition(".")[2].lower() in VIDEO_SUFFIXES]
 
 
 def read_webdataset(source: VideoFiles) -> ImportedRows:
     """Make a job of each video of each sample; its id is `SHARD/KEY`.
 
-    Mapped fields are those of the sample's JSON, or the ending of another member of it, such as `txt`. Only headers
-    and mapped members are read, by range.
+    Columns are mapped to fields of the sample's JSON, or to the endings of its other members, such as `txt`. Only
+    headers and mapped members are read, by range.
     """
     found = ImportedRows(source=redact_uri(source.uri), columns=source.filled)
     for info in source.files("tar"):

@@ -1,10 +1,11 @@
-"""The engine as the flow sees it: a child process that loads once and answers several batches at a time."""
+"""An engine in a child process, which loads the model once and answers several batches at a time."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine import PROTOCOL
 from reelabel_engine.environment import cache_folders, engine_environment, find_python
-from reelabel_engine.errors import InferenceError
+from reelabel_engine.errors import InferenceError, ModelError
 from reelabel_engine.protocol import (
     AskBatch,
     Batch,
@@ -21,10 +22,13 @@ from reelabel_engine.protocol import (
     EngineInfo,
     EngineTimes,
     LoadEngine,
+    PreviewRequest,
     Question,
     QuestionReply,
     Rejected,
+    RenderedPrompt,
     check,
+    decode_reply,
     encode,
 )
 from tasks.domain import Answer
@@ -33,11 +37,13 @@ from tasks.model.prompts.words import read_words
 from tasks.model.running_process import RunningProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tasks.model.backend import Reply
-    from tasks.model.keeper import WarmEngines
+    from tasks.model.warm_engines import WarmEngines
 
 _LOG = logging.getLogger("reelabel")
-# Variables that differ between runs, and change nothing of what an engine loads; its GPUs are in the name of the file.
+# Variables that do not change what an engine loads; its GPUs are in the name of the file.
 _HARMLESS = re.compile(
     r"(PREFECT|REELABEL|SSH|XDG|PYTEST|OTEL)_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM|TMPDIR|CUDA_VISIBLE_DEVICES)$"
 )
@@ -51,7 +57,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
     the others are rendered.
     """
 
-    called = "The engine"
+    noun = "The engine"
     times = EngineTimes()
 
     def __init__(
@@ -66,8 +72,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
         Args:
             config: What to load.
-            warm: Where an engine is taken from, and kept once it is closed; None always starts and ends one.
-            fingerprint: Tells versions of the model, and numbers of engines, apart.
+            warm: The kept engines, from which one is taken and to which it is left; None starts and ends one each time.
+            fingerprint: Distinguishes versions of the model and numbers of engines.
             options: As of `ModelProcess`.
         """
         super().__init__(config, **options)
@@ -97,17 +103,12 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
     def close(self) -> None:
         with self._lock:
-            running = self._running
-            if self._warm and self._warm.keep_s and running:
-                self._is_closed, self._running = True, None
-            else:
-                running = None
-        is_left = False
+            self._is_closed = True
+            running = self._running if self._warm and self._warm.keep_s else None
         try:
-            is_left = running is not None and self._leave(running)
+            if running and self._leave(running):
+                self._running = None
         finally:
-            if running and not is_left:
-                running.end("it was closed")
             super().close()
 
     def _leave(self, running: RunningProcess) -> bool:
@@ -126,14 +127,14 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
     def wait_ready(self) -> EngineInfo:
         """Wait until a process has loaded the model, starting one if none runs."""
-        info: EngineInfo = self._ready(self.ensure_running())
+        info: EngineInfo = self._wait_loaded(self.ensure_running())
         return info
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Raises as `ask`. Thread-safe."""
         failures = {index: failure for index, each in enumerate(batch.questions) if (failure := _failure_of(each))}
         asked = tuple(each for index, each in enumerate(batch.questions) if index not in failures)
-        # The other orders of a question are questions of the batch themselves.
+        # Other orders of a question's choices are questions of the batch themselves.
         sent = batch.only(tuple(replace(each, permutations=()) for each in asked))
         found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(asked)) if asked else []
         replies = iter(map(_reply_of, asked, found))
@@ -150,7 +151,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         # One that never loaded would not load the next time either.
         if running.lost is None or running.info.exception():
             return running
-        self._lose(running, running.lost)
+        self._end_lost(running, running.lost)
         return self._ensure_running()
 
     def _note_times(self, times: EngineTimes) -> None:
@@ -187,3 +188,31 @@ def _reply_of(question: Question, reply: QuestionReply) -> Reply:
         preprocess_ms=reply.preprocess_ms,
         inference_ms=reply.inference_ms,
     )
+
+
+def preview_prompt(request: PreviewRequest, *, timeout_s: float, python: Path | None = None) -> RenderedPrompt:
+    """Render a question in a process that loads no weights; most of the seconds allowed go into importing vLLM.
+
+    Raises:
+        ConfigurationError: vLLM is not installed.
+        ModelError: The model's processor cannot be loaded, or not within the timeout.
+    """
+    found, model = find_python(python), request.config.model
+    try:
+        finished = subprocess.run(  # noqa: S603 - our own module
+            [found.path, "-P", "-m", "reelabel_engine.once"],
+            input=encode(request),
+            env=engine_environment(request.config, found),
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(
+            f"The processor of {model} did not load within {timeout_s:g} s; raise model.start_timeout_s."
+        ) from None
+    rendered = decode_reply(finished.stdout) if finished.stdout and not finished.returncode else None
+    if not isinstance(rendered, RenderedPrompt):
+        lines = finished.stderr.decode(errors="replace").strip().splitlines()
+        raise ModelError(f"Cannot load the processor of {model}: {(lines or ['its process died'])[-1]}")
+    return rendered

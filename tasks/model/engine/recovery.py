@@ -1,4 +1,4 @@
-"""Restart an engine that crashes, and find the question that crashes it."""
+"""Restarts an engine that crashes, and finds the question that crashes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Q
 from tasks.domain import Answer
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.probe_video import probe_video
-from tasks.model.turns import Turns
+from tasks.model.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class CrashingQuestions:
         self._by_frames[_frames_key(batch, job)].add(job)
 
     def reject(self, batch: Batch, question: Question, job: Question) -> Rejected | None:
-        """Return the failure of a question that must not be asked again; None if it may be asked."""
+        """Return the failure of a question that must not be asked again; None for any other."""
         crashing = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
         if job in crashing:
             other_order = "" if question is job else " with its choices in another order"
@@ -45,7 +45,7 @@ class CrashingQuestions:
 
 
 def _frames_key(batch: Batch, job: Question) -> tuple[tuple[QuestionMedium, ...], int]:
-    """Identify frames, since another run may show others of the same video; Python hashes bytes only once."""
+    """Identify the frames shown: another run may show others of the same video. Python hashes bytes only once."""
     return job.shown, hash(tuple(batch.frame_files[each.file_id] for each in job.shown))
 
 
@@ -59,7 +59,7 @@ class RecoveringEngine(InferenceBackend):
     def __init__(self, engine: EngineProcess, *, crashing: CrashingQuestions | None = None) -> None:
         self._engine = engine
         self._crashing = crashing or CrashingQuestions()
-        self._turns = Turns()
+        self._engine_lock = SharedLock()
         self._known_good: Batch | None = None
         self._crashes = 0
 
@@ -80,7 +80,7 @@ class RecoveringEngine(InferenceBackend):
         pairs = list(zip(batch.questions, _jobs_of(batch.questions), strict=True))
         if not any(self._crashing.reject(batch, question, job) for question, job in pairs):
             try:
-                with self._turns.shared():
+                with self._engine_lock.shared():
                     replies = self._engine.answer(batch)
             except EngineLostError:
                 pass
@@ -90,7 +90,7 @@ class RecoveringEngine(InferenceBackend):
         return [self._answer_alone(batch, question, job) for question, job in pairs]
 
     def _answer_alone(self, batch: Batch, question: Question, job: Question) -> Reply:
-        with self._turns.alone():
+        with self._engine_lock.exclusive():
             if rejected := self._crashing.reject(batch, question, job):
                 return rejected
             for _ in range(_CRASHES_PER_QUESTION):
@@ -117,7 +117,7 @@ class RecoveringEngine(InferenceBackend):
         return replies
 
     def _note(self, batch: Batch, replies: Sequence[Reply]) -> None:
-        """Remember that the model has answered a question; it may survive the probe, and crash on every real frame."""
+        """Remember a question that the model has answered: it may survive the probe, and crash on every real frame."""
         answered = (each for each, reply in zip(batch.questions, replies, strict=True) if isinstance(reply, Answer))
         question = next(answered, _PROBE)
         if question is not _PROBE:

@@ -1,4 +1,4 @@
-"""The backend `vllm`: engines on this machine."""
+"""The backend `vllm`: engines on this machine, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.identity import ModelInfo, max_frame_pixels, read_model_info, require_tokenizer
-from tasks.model.keeper import WarmEngines
 from tasks.model.pool import Pool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
+from tasks.model.warm_engines import WarmEngines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def engine_config(
     media: MediaCounts = ONE_VIDEO,
     live_sessions: int = 0,
 ) -> EngineConfig:
-    """Return what one of the engines needs to load a model; `live_sessions` are those of all engines together."""
+    """Return the configuration of one of several engines; `live_sessions` is the sum over all of them."""
     model = settings.model
     return EngineConfig(
         model=model_info.location,
@@ -65,7 +65,7 @@ def engine_config(
     )
 
 
-# The largest of a family that leaves room for prompts, by the GiB of a GPU; the last one also suits a CPU.
+# The largest model of a family that leaves room for prompts, by the GiB of a GPU; the last one also suits a CPU.
 _FITTING = {
     20: "Qwen/Qwen2.5-VL-7B-Instruct",
     10: "Qwen/Qwen2.5-VL-3B-Instruct",
@@ -73,7 +73,7 @@ _FITTING = {
 }
 
 
-def _no_model() -> str:
+def _name_missing() -> str:
     gib = gpu_memory_bytes()[1] / 1024**3
     machine = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
     fitting = next(model for least_gib, model in _FITTING.items() if gib >= least_gib)
@@ -84,7 +84,7 @@ def _no_model() -> str:
 
 
 _TIMEOUT_S = 180
-# Allocates on the device: without it, vLLM for GPUs can be imported, but nothing else.
+# Allocates on the device: without a GPU, vLLM for GPUs can be imported, but nothing else.
 _IMPORT = (
     "import torch, vllm; from vllm.platforms import current_platform as on; torch.zeros(1, device=on.device_type); "
     "print(vllm.__version__, 'on torch', torch.__version__, end='')"
@@ -92,7 +92,7 @@ _IMPORT = (
 
 
 class VllmBackend(Backend):
-    """Loads the model with vLLM: one engine or several, each in a process of its own."""
+    """Runs the model with vLLM: one engine, or several on their own GPUs."""
 
     name = "vllm"
     prunes_videos = True
@@ -104,7 +104,7 @@ class VllmBackend(Backend):
     def model_info(self, name: str | None, settings: Settings) -> ModelInfo:
         named = name or settings.model.name
         if not named:
-            raise ConfigurationError(_no_model())
+            raise ConfigurationError(_name_missing())
         return read_model_info(named, revision=settings.model.revision)
 
     def frames_as(self, model_info: ModelInfo, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
@@ -117,7 +117,7 @@ class VllmBackend(Backend):
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        return _answering(_processes(model_info, settings, media=media))
+        return _backend_on(_make_processes(model_info, settings, media=media))
 
     def open_live(
         self, model_info: ModelInfo, settings: Settings, *, sessions: int
@@ -126,10 +126,10 @@ class VllmBackend(Backend):
             raise ConfigurationError(
                 "Live sessions reuse what the model has read, which video_pruning_rate prevents; leave it out."
             )
-        engines = _processes(model_info, settings, live_sessions=sessions)
+        engines = _make_processes(model_info, settings, live_sessions=sessions)
         # As a run with the same settings shows them: some models scale frames by how many there are.
         frame_px = max_frame_pixels(model_info, settings, num_frames=settings.sampling.num_frames)
-        return _answering(engines), EngineLiveModel(engines, model_info, max_frame_px=frame_px)
+        return _backend_on(engines), EngineLiveModel(engines, model_info, max_frame_px=frame_px)
 
     def check(self, model_info: ModelInfo, settings: Settings) -> None:
         engine_environment(engine_config(model_info, settings), find_python(settings.model.python))
@@ -151,7 +151,7 @@ class VllmBackend(Backend):
         yield vllm
 
 
-def _processes(
+def _make_processes(
     model_info: ModelInfo,
     settings: Settings,
     *,
@@ -159,7 +159,7 @@ def _processes(
     live_sessions: int = 0,
 ) -> list[EngineProcess]:
     model = settings.model
-    # Lines of JSON are written by a thread of this process, which must not end before the engine.
+    # A thread of this process writes lines of JSON, so that it must not end before the engine.
     keep_s = 0.0 if live_sessions or settings.log.format == "json" else model.keep_warm_s
     _require_usable(model_info, settings)
     gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
@@ -191,7 +191,7 @@ def _require_usable(model_info: ModelInfo, settings: Settings) -> None:
 
 
 class EnginePool(Pool[InferenceBackend], InferenceBackend):
-    """Engines of one model. A lost one recovers while the others continue."""
+    """Engines of one model; one that is lost restarts while the others continue."""
 
     @property
     def engines(self) -> int:
@@ -211,10 +211,10 @@ class EnginePool(Pool[InferenceBackend], InferenceBackend):
         )
 
     def answer(self, batch: Batch) -> list[Reply]:
-        return self._ask(lambda engine: engine.answer(batch))
+        return self._request(lambda engine: engine.answer(batch))
 
 
-def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
+def _backend_on(processes: Sequence[EngineProcess]) -> InferenceBackend:
     crashing = CrashingQuestions()
     engines = [RecoveringEngine(process, crashing=crashing) for process in processes]
     return engines[0] if len(engines) == 1 else EnginePool(engines)
@@ -228,9 +228,17 @@ def _check_vllm(settings: Settings) -> Check:
         return Check(name="vllm", ok=False, detail=error.code, advice=error.message)
     # In the engine's own environment: only there can vLLM be imported on a CPU build of torch.
     command = [python.path, "-P", "-c", _IMPORT]
-    found = subprocess.run(  # noqa: S603 - our own command
-        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        found = subprocess.run(  # noqa: S603 - our own command
+            command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check(
+            name="vllm",
+            ok=False,
+            detail=f"not imported within {_TIMEOUT_S} s",
+            advice="The disk of its environment is slow, or a GPU hangs; see nvidia-smi and `dmesg`, then try again.",
+        )
     if not found.returncode:
         return Check(name="vllm", ok=True, detail=f"{found.stdout}, in {python.path}")
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]

@@ -1,4 +1,4 @@
-"""Find jobs that will fail because a single token cannot tell their choices apart; needs only the tokenizer."""
+"""Finds jobs that will fail because a single token cannot tell their choices apart, by the tokenizer alone."""
 
 from __future__ import annotations
 
@@ -89,8 +89,7 @@ def load_tokenizer(model_info: ModelInfo) -> TextTokenizer | None:
     """Load a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:
-        The encoder of users' texts; None if the model has no `tokenizer.json`, or
-        its files are not here.
+        None if the model has no `tokenizer.json`, or its files are not on this machine or the hub.
     """
     if model_info.identity.served_at or not model_info.location:
         return None

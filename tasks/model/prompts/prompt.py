@@ -1,4 +1,4 @@
-"""The text of a question, the chat messages that carry it, and the probabilities of its choices, in any order."""
+"""The text of a question, and its answers averaged over orders of the choices."""
 
 from __future__ import annotations
 
@@ -37,11 +37,7 @@ def render_question(template: str, *, prompt: str, choices: Sequence[str], examp
 
 
 def require_short(text: str, system_prompt: str | None) -> None:
-    """Refuse a question of more characters than a tokenizer is given.
-
-    Raises:
-        PromptTooLongError: It has them.
-    """
+    """Raise a PromptTooLongError if a question has more characters than a tokenizer is given."""
     if (count := len(text) + len(system_prompt or "")) > MAX_TEXT:
         raise PromptTooLongError(
             f"The question has {count:,} characters with its choices, template, examples and system prompt; "
@@ -75,20 +71,18 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
         for choices in rotate_choices(job.choices, spec.permutations)
     )
     question = next(orders)
-    return question if _refuse(question) else replace(question, permutations=tuple(orders))
+    return question if _length_rejection(question) else replace(question, permutations=tuple(orders))
 
 
 def rotate_choices(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
-    """Rotate choices to at most so many evenly spaced starting points, one per choice; the job's own order is first.
+    """Rotate choices to at most `permutations` evenly spaced starting points; the job's own order is first.
 
-    Without choices, there is one order.
-
-    With as many rotations as choices, each choice appears once in each position, so that a position bias affects all of
-    them equally: the cyclic permutations of Zheng et al., "Large Language Models Are Not Robust Multiple Choice
-    Selectors", ICLR 2024.
+    Without choices, there is one order. With as many rotations as choices, each choice appears once in each position,
+    so that a position bias affects all of them equally: the cyclic permutations of Zheng et al., "Large Language Models
+    Are Not Robust Multiple Choice Selectors", ICLR 2024.
     """
     count = max(1, min(permutations, len(choices)))
-    starts = [turn * len(choices) // count for turn in range(count)]
+    starts = [number * len(choices) // count for number in range(count)]
     return [(*choices[start:], *choices[:start]) for start in starts]
 
 
@@ -100,7 +94,7 @@ def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[R
     Returns:
         One reply per question, in the order of the batch.
     """
-    refused = {index: failure for index, each in enumerate(batch.questions) if (failure := _refuse(each))}
+    refused = {index: failure for index, each in enumerate(batch.questions) if (failure := _length_rejection(each))}
     asked = [() if index in refused else (each, *each.permutations) for index, each in enumerate(batch.questions)]
     questions = tuple(chain.from_iterable(asked))
     replies = iter(ask(batch.only(questions)) if questions else ())
@@ -110,7 +104,7 @@ def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[R
     ]
 
 
-def _refuse(question: Question) -> Rejected | None:
+def _length_rejection(question: Question) -> Rejected | None:
     try:
         require_short(question.text, question.system_prompt)
     except PromptTooLongError as error:

@@ -1,4 +1,4 @@
-"""Answers in words: what the model wrote, as text or as the JSON that the job's schema asks for."""
+"""Answers in words: text, or JSON by the job's schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tasks.domain.record import Json
 if TYPE_CHECKING:
     from reelabel_engine.protocol import FinishReason, Question
 
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # which Postgres does not store
+# NUL, which Postgres does not store, and unpaired surrogates, which have no encoding.
+_UNSTORABLE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|[\ud800-\udfff]")
 
 
 def read_words(question: Question, text: str, *, finish_reason: FinishReason, output_tokens: int) -> Words:
@@ -43,8 +44,11 @@ def _read_json(text: str) -> Json:
         raise AnswerNotJsonError(
             f"The answer by the schema is no JSON: {quoted(text)}; ask again, or reword."
         ) from None
-    if _NUL.search(found):
-        raise AnswerNotJsonError("The answer by the schema contains the character U+0000, which cannot be stored.")
+    if _UNSTORABLE.search(found):
+        raise AnswerNotJsonError(
+            "The answer by the schema contains U+0000 or an unpaired surrogate, which cannot be stored; ask again, or "
+            "reword."
+        )
     return Json(found)
 
 

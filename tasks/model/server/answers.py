@@ -1,6 +1,6 @@
-"""What a server answers, and the probabilities of the choices by it.
+"""The responses of a server, and the probabilities of choices by them.
 
-Of its responses, everything that is not used is ignored, since servers differ in it.
+Fields that are not used are ignored, since servers differ in them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
         return None
 
 
-# What an answer is as good without: whatever cannot be read is unknown.
+# An optional field; a value that cannot be read counts as missing.
 Extra = Annotated[T | None, WrapValidator(_read_or_none)]
 Count = Extra[Annotated[int, Field(ge=0, le=_MOST_TOKENS)]]
 

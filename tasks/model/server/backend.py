@@ -1,4 +1,4 @@
-"""A server as a backend: asked as an engine of our own is."""
+"""Answers questions by an OpenAI-compatible server, as an engine of our own does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import EncodedFrames, encode_media
 from tasks.model.server.model_watch import ModelWatch, require_named
-from tasks.model.turns import Turns
+from tasks.model.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Share:
-    """One request's share of the time; all shares sum to the time with any request in flight."""
+    """One request's share of the time; all shares add up to the time with any request in flight."""
 
     ms: float = 0.0
 
@@ -95,22 +95,22 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Asking:
-    """What has come of the questions of a batch so far, by index."""
+    """The state of a batch: its questions by index."""
 
     replies: dict[int, Reply] = field(default_factory=dict)  # answers and failures
     faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
-    outage: ServerUnavailableError | None = None  # why the server answers nothing any more, if so
-    attempts: int = 1  # how often a question is asked at most, this time
+    outage: ServerUnavailableError | None = None  # set once the server answers nothing any more
+    attempts: int = 1  # at most, for each question in this pass
 
     def so_far(self, outage: ServerUnavailableError) -> ServerUnavailableError:
-        """Give an outage the replies that were received before, and what was asked in vain."""
+        """Add the replies received before an outage to it, and the faults of the questions without one."""
         outage.replies = self.replies
         outage.faults = {index: faults for index, faults in self.faults.items() if index not in self.replies}
         return outage
 
 
 def _split_attempts(attempts: int) -> tuple[int, ...]:
-    """Return how often a question is asked at once, and how often again after the others: the last time, if any."""
+    """Return the attempts of a question at first, and after all others: the last one, if there are several."""
     return (attempts - 1, 1) if attempts > 2 else (attempts,)  # noqa: PLR2004 - a pause comes first
 
 
@@ -141,7 +141,7 @@ class ServerBackend(InferenceBackend):
         self._uses_server_tokenizer = encode is None
         self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
         self._batch_clock, self._request_clock = SharedClock(), SharedClock()
-        self._turns = Turns()
+        self._server_lock = SharedLock()
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
         self._closed = Future[None]()
@@ -175,9 +175,9 @@ class ServerBackend(InferenceBackend):
         ready, asking = self._get_ready(), _Asking()
         lost = self._client.connections_lost
         ready.watch.confirm_if_due()
-        with self._turns.alone() if batch.is_alone else self._turns.shared(), self._batch_clock.share():
+        with self._server_lock.exclusive() if batch.is_alone else self._server_lock.shared(), self._batch_clock.share():
             if batch.is_alone:
-                self._client.reach()  # else it would be blamed for what another one has done
+                self._client.reach()  # otherwise it would be blamed for the fault of another question
             for asking.attempts in _split_attempts(self._settings.max_attempts):
                 self._ask_all(ready, batch, asking)
         if self._client.connections_lost > lost:  # another server may have taken its place
@@ -220,7 +220,7 @@ class ServerBackend(InferenceBackend):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _wait(self, request: Future[None]) -> None:
-        """Wait for answers or for the end of this backend: an answer may take minutes."""
+        """Wait for answers, which may take minutes, or until this backend is closed."""
         ends: list[Future[Any]] = [request, self._closed]
         while not wait(ends, LOOK_S, return_when=FIRST_COMPLETED).done:
             raise_if_abandoned()
@@ -305,15 +305,11 @@ class ServerBackend(InferenceBackend):
                 )
             except ServerUnavailableError as error:
                 asking.faults[index].append(error)
-                if not asking.outage and (outage := self._find_outage()):
-                    asking.outage = outage
-
-    def _find_outage(self) -> ServerUnavailableError | None:
-        try:
-            self._client.reach()
-        except ServerUnavailableError as error:
-            return error
-        return None
+                if not asking.outage:
+                    try:
+                        self._client.reach()
+                    except ServerUnavailableError as outage:
+                        asking.outage = outage
 
     def _answer_question(
         self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float, *, attempts: int

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# Of a response, streamed or not. A label has some thousand, speech about 4 MiB a minute.
+# Of a response, streamed or not. A label takes a few thousand, speech about 4 MiB a minute.
 _MAX_BYTES = 16 * 1024**2
 
 
@@ -25,7 +25,7 @@ class ResponseTooLargeError(openai.OpenAIError):
 class BoundedClient(openai.DefaultHttpxClient):
     """Reads responses up to the limit, as decompressed; beyond it, reading one raises `ResponseTooLargeError`."""
 
-    lost = 0  # connections, or not made, so far
+    lost = 0  # requests that failed because a connection could not be made, or broke
 
     def __init__(self, ca_file: Path | None = None) -> None:
         context = ssl.create_default_context()
@@ -36,13 +36,13 @@ class BoundedClient(openai.DefaultHttpxClient):
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:  # noqa: ANN401
         try:
             response = super().send(request, stream=True, **options)
+            vars(response)["iter_bytes"] = partial(_bounded, response.iter_bytes)  # by which all of it is read
+            if not stream:
+                with closing(response):
+                    response.read()
         except httpx2.TransportError:
             self.lost += 1
             raise
-        vars(response)["iter_bytes"] = partial(_bounded, response.iter_bytes)  # by which all of it is read
-        if not stream:
-            with closing(response):
-                response.read()
         return response
 
 

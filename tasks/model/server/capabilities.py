@@ -1,4 +1,4 @@
-"""What a server can do, learned from its answers about a probe video."""
+"""Detects what a server can do, by its answers about a probe video."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def completion_body(*, model: str, text: str, system_prompt: str | None, carried
 
 
 def probe_bodies(*, model: str, frames: str, exact: bool, encode: Callable[[str], list[int]]) -> list[dict[str, Any]]:
-    """Build the requests by whose answers the server's model is known again, about the probe video."""
+    """Build the requests about the probe video whose answers identify the server's model."""
     tokens = choice_tokens("abcd", scoring="letter", encode=encode)
     logprobs = logprobs_request(tokens, exact=exact)
     carried = encode_media(frames, [("video", probe_video())])
@@ -63,10 +63,7 @@ def detect_capabilities(
             asked = body | logprobs_request(tokens, exact=exact)
             try:
                 shown = read_logprobs(client.complete(asked), encode)
-            except (
-                JobError,
-                ConfigurationError,
-            ) as error:  # servers have their own ways to refuse what they do not know
+            except (JobError, ConfigurationError) as error:  # servers refuse unknown fields in different ways
                 rejection = error
                 continue
             except ServerUnavailableError as error:

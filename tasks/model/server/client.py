@@ -36,7 +36,7 @@ _CONNECT_S = 10.0
 _NO_KEY = "none"  # the client requires one
 _RETRIES_SO_FAR = "x-stainless-retry-count"  # the client's own header
 _TAG = re.compile(r"<[^>]*>")
-_READ_CHARS = 2000  # of a response that is none, for its words
+_READ_CHARS = 2000  # of an invalid response, for a message
 
 
 class ServerClient:
@@ -67,7 +67,7 @@ class ServerClient:
         self.url = settings.url.rstrip("/")
         self._model = settings.model
         self._template = {"chat_template_kwargs": dict(template_args)} if template_args else {}
-        self.known_good: dict[str, Any] | None = None  # the body of a question that a working server answers
+        self.known_good: dict[str, Any] | None = None  # the body of a question that the server has answered
         self._has_answered = False
         self._openai, self._too_large = openai, bounded_client.ResponseTooLargeError
         try:
@@ -96,7 +96,7 @@ class ServerClient:
         try:
             found = self._list_models(self._client)
         except self._openai.OpenAIError as error:
-            raise self._explain_first(error) from None
+            raise self._translate_first(error) from None
         names = [model.id for model in found]
         if self._model is None and len(names) != 1:
             raise ConfigurationError(
@@ -110,23 +110,23 @@ class ServerClient:
         return next(model for model in found if self._model in {None, model.id})
 
     def current_model(self) -> ServedModel:
-        """Find the model again that `find_model` has found."""
+        """Return the current entry of the model that `find_model` has found."""
         try:
             found = self._list_models(self._client)
         except self._openai.OpenAIError as error:
-            raise self._explain(error) from None
+            raise self._translate(error) from None
         if model := next((model for model in found if self._model in {None, model.id}), None):
             return model
         raise ConfigurationError(f"The server at {self.url} no longer serves the model; check what it serves.")
 
     def complete(self, body: dict[str, Any], *, attempts: int | None = None) -> Completion:
-        """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API."""
+        """Ask one question; the body may contain the server's extensions of OpenAI's API."""
         completion = self._ask("/chat/completions", body | self._template, Completion, attempts=attempts)
         self._has_answered = True
         return completion
 
     def stream(self, body: dict[str, Any]) -> Iterator[CompletionChunk]:
-        """Ask one question, and yield its answer as it is made; closing the iterator gives it up."""
+        """Ask one question, and yield the chunks of its answer; closing the iterator cancels it."""
         body = body | self._template | {"stream": True, "stream_options": {"include_usage": True}}
         kind: Any = self._openai.Stream[object]
         try:
@@ -138,7 +138,7 @@ class ServerClient:
                     self._has_answered = True
                     yield read
         except self._openai.OpenAIError as error:
-            raise self._explain_of_question(error) from None
+            raise self._translate_for_question(error) from None
         except ValueError as error:  # of what came over the connection
             raise InferenceError(f"The server at {self.url} broke off its answer ({type(error).__name__}).") from None
 
@@ -148,10 +148,7 @@ class ServerClient:
         return self._ask(f"{self._root}/tokenize", body, Tokens).tokens
 
     def render_ending(self, text: str) -> str | None:
-        """Return what the model's chat template puts after a text; None if the server does not say.
-
-        vLLM tokenizes a whole prompt, and turns tokens into text again.
-        """
+        """Return what the model's chat template puts after a text; None if the server cannot tell, as vLLM's can."""
         messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
         prompt = {"model": self._model, "messages": messages, "add_generation_prompt": True} | self._template
         with contextlib.suppress(self._openai.OpenAIError, ReelabelError):
@@ -173,9 +170,9 @@ class ServerClient:
         try:
             self._ask_known_good(self._client.with_options(max_retries=0))
         except self._openai.OpenAIError as error:
-            explained = self._explain(error)
-            if not isinstance(explained, JobError):  # even a rejection proves that it responds
-                raise explained from None
+            translated = self._translate(error)
+            if not isinstance(translated, JobError):  # even a rejection proves that it responds
+                raise translated from None
 
     def close(self) -> None:
         self._client.close()
@@ -193,7 +190,7 @@ class ServerClient:
         try:
             answer = self._client.post(path, body=body, cast_to=str, options=options)
         except self._openai.OpenAIError as error:
-            raise self._explain_of_question(error, has_schema="response_format" in body) from None
+            raise self._translate_for_question(error, has_schema="response_format" in body) from None
         try:
             return self._read(kind, answer)
         except ServerUnavailableError as error:
@@ -212,7 +209,7 @@ class ServerClient:
         return self._read(Models, client.get("/models", cast_to=str)).data
 
     def _read(self, kind: type[M], answer: str) -> M:
-        """Parse a response: anything may be behind a URL and return status 200."""
+        """Parse a response; anything may answer at a URL with status 200."""
         try:
             return kind.model_validate_json(answer)
         except ValidationError:
@@ -223,17 +220,19 @@ class ServerClient:
                 "does server.url (REELABEL_SERVER_URL) end in /v1?"
             ) from None
 
-    def _explain(self, error: openai.OpenAIError) -> ReelabelError:
+    def _translate(self, error: openai.OpenAIError) -> ReelabelError:
         if isinstance(error, self._openai.APIConnectionError):
             return self._unavailable("does not respond", self._why_lost(error), error)
-        if not isinstance(error, self._openai.APIStatusError):
-            if isinstance(error, self._too_large):
-                message = f"The server at {self.url} sent {error}, which is no answer; check what is in front of it."
-                failed: JobError = ServerFailedError(message)
-            else:  # what a server says in the middle of an answer
-                failed = InferenceError(f"The server at {self.url} broke off its answer: {_message(error)}.")
-            return failed
-        status = error.status_code
+        if isinstance(error, self._too_large):
+            return ServerFailedError(
+                f"The server at {self.url} sent {error}, which is no answer; check what is in front of it."
+            )
+        if isinstance(error, self._openai.APIStatusError):
+            return self._translate_status(error, error.status_code)
+        # An error that a server sends in the middle of an answer.
+        return InferenceError(f"The server at {self.url} broke off its answer: {_message(error)}.")
+
+    def _translate_status(self, error: openai.APIStatusError, status: int) -> ReelabelError:
         if status in _UNAUTHORIZED:
             return ConfigurationError(
                 f"The server at {self.url} rejects the API key (HTTP {status}); "
@@ -257,18 +256,18 @@ class ServerClient:
             return f"{_message(error)}; if its certificate is your own, set server.ca_file"
         return _message(error)
 
-    def _explain_of_question(self, error: openai.OpenAIError, *, has_schema: bool = False) -> ReelabelError:
-        """Translate an error of a question: if another is still answered, it is no wrong setting."""
-        explained = self._explain(error)
-        if isinstance(explained, ConfigurationError) and self._has_answered:
+    def _translate_for_question(self, error: openai.OpenAIError, *, has_schema: bool = False) -> ReelabelError:
+        """Translate an error of a question; if another one is still answered, the settings are right."""
+        translated = self._translate(error)
+        if isinstance(translated, ConfigurationError) and self._has_answered:
             self.reach()
             return _rejection(error)
         status = getattr(error, "status_code", None)
-        if has_schema and status in _INVALID and not isinstance(explained, PromptTooLongError):
+        if has_schema and status in _INVALID and not isinstance(translated, PromptTooLongError):
             return SchemaRefusedError(
                 f"The server rejects the question with its schema (HTTP {status}): {_message(error)}; change it."
             )
-        return explained
+        return translated
 
     def _unavailable(self, what: str, cause: str, error: openai.APIError | None = None) -> ServerUnavailableError:
         unavailable = ServerUnavailableError(f"The server at {self.url} {what} ({cause}).")
@@ -278,17 +277,17 @@ class ServerClient:
             unavailable.attempts = 1 + int(error.request.headers.get(_RETRIES_SO_FAR, 0))
         return unavailable
 
-    def _explain_first(self, error: openai.OpenAIError) -> ReelabelError:
+    def _translate_first(self, error: openai.OpenAIError) -> ReelabelError:
         """Translate an error of the first request, before any question was asked."""
-        explained = self._explain(error)
+        translated = self._translate(error)
         if getattr(error, "status_code", None) == HTTPStatus.NOT_FOUND and not self.url.endswith("/v1"):
             return ConfigurationError(
                 f"There is no API at server.url {self.url}, which does not end in /v1; set it (REELABEL_SERVER_URL) to "
                 f"{self.url}/v1."
             )
-        if not isinstance(explained, ServerUnavailableError | JobError):
-            return explained
-        return ConfigurationError(f"{explained.message} Start the server, or set server.url (REELABEL_SERVER_URL).")
+        if not isinstance(translated, ServerUnavailableError | JobError):
+            return translated
+        return ConfigurationError(f"{translated.message} Start the server, or set server.url (REELABEL_SERVER_URL).")
 
 
 def _rejection(error: openai.OpenAIError) -> JobError:
@@ -302,14 +301,14 @@ def _rejection(error: openai.OpenAIError) -> JobError:
 
 
 def _message(error: openai.OpenAIError) -> str:
-    """Return the server's own words on one line, without a full stop."""
+    """Return the server's own message on one line, without a full stop."""
     body = getattr(error, "body", None)
     said = body.get("message") if isinstance(body, dict) else body
     return _words(str(said or error.__cause__ or error))
 
 
 def _words(text: str) -> str:
-    """Return the words of a response on one line, without tags and a full stop."""
+    """Return the text of a response on one line, without tags and a full stop."""
     return _one_line(_TAG.sub(" ", text[:_READ_CHARS])).rstrip(".")[:500]
 
 

@@ -1,7 +1,7 @@
-"""The model of live sessions behind a server; see `tasks.live.model.LiveModel`.
+"""Answers live sessions by a server; see `tasks.live.model.LiveModel`.
 
-A server's API has no session: each question carries all that it sees, frames as images in their order and the audio
-among them, and nothing is read before it is asked.
+A server's API has no sessions: each question carries all that it sees, frames as images and the audio among them, and
+nothing is prefilled.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ServerLiveModel:
             size_multiple_px=self._model_info.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=self._settings.audio_input,
-            produces_speech=self._settings.speech_output,
+            produces_speech=self._settings.voice is not None,
             versions={},
         )
 

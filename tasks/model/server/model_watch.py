@@ -1,9 +1,9 @@
-"""Who answers behind a server's address: the model that was named, one alone, and the same all the time.
+"""Checks that one model, the named one, answers at a server's address throughout a run.
 
-An address says nothing about what answers there: a server may have loaded another model than the one that was named,
-may be replaced in the middle of a run, or may be several behind a load balancer. Labels of another model look like any
-others. So fixed questions are asked at the start, and again before labels are written: if the answers differ by more
-than the same model's ever do, what was answered in between is not written.
+A server may have loaded another model than the named one, may be replaced in the middle of a run, or may be several
+servers behind a load balancer, and labels of another model look like any others. So fixed questions are asked at the
+start, and again before labels are written: if the answers differ by more than those of one model do, what was answered
+in between is not written.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
 from reelabel_engine.fingerprint import fingerprint_folder
+from tasks.model.adapter import is_folder, local_path
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
@@ -37,15 +38,15 @@ _LOWEST = -50.0  # in place of minus infinity
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a server shows of its model."""
+class _Snapshot:
+    """A server's facts about its model, and its answers to the probes."""
 
     facts: dict[str, Any]
     logprobs: list[ReturnedLogprobs]
 
 
 class ModelWatch:
-    """Compares a server's model with that at the start; thread-safe."""
+    """Compares a server's model with the one at the start; thread-safe."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class ModelWatch:
         self._version, self._tolerance = version, tolerance
         self._lock = threading.Lock()
         self._good_s = time.monotonic()
-        self._first, *others = self._look(_REPEATS)
+        self._first, *others = self._take_snapshots(_REPEATS)
         drift = max(_drift(self._first, each) for each in others)
         if drift > tolerance:
             raise ConfigurationError(
@@ -76,7 +77,7 @@ class ModelWatch:
             )
 
     def confirm(self) -> None:
-        """Check that the same model still answers; callers at the same time share a check.
+        """Check that the same model still answers; concurrent callers share a check.
 
         Raises:
             ConfigurationError: Another one does.
@@ -86,20 +87,20 @@ class ModelWatch:
         with self._lock:
             if self._good_s < asked_s:
                 began_s = time.monotonic()
-                self._compare(*self._look(1))
+                self._compare(*self._take_snapshots(1))
                 self._good_s = began_s
 
     def confirm_if_due(self) -> None:
         if time.monotonic() - self._good_s > CHECK_EVERY_S:
             self.confirm()
 
-    def _compare(self, now: _Seen) -> None:
+    def _compare(self, current: _Snapshot) -> None:
         changed = [
-            f"{name} was {_shown(self._first.facts[name])} and is {_shown(value)}"
-            for name, value in now.facts.items()
+            f"{name} was {_quoted(self._first.facts[name])} and is {_quoted(value)}"
+            for name, value in current.facts.items()
             if value != self._first.facts[name]
         ]
-        drift = _drift(self._first, now)
+        drift = _drift(self._first, current)
         if drift > self._tolerance:
             changed.append(
                 f"answers to fixed questions differ by {drift:.2g} nats, server.probe_tolerance is {self._tolerance:g}"
@@ -112,12 +113,12 @@ class ModelWatch:
             )
         _LOG.debug("The model of %s is the same, within %.2g nats.", self._client.url, drift)
 
-    def _look(self, times: int) -> list[_Seen]:
+    def _take_snapshots(self, times: int) -> list[_Snapshot]:
         facts = _facts(self._client.current_model(), self._version)
         with ThreadPoolExecutor(times * len(self._probes), thread_name_prefix="probe-server") as threads:
             answers = list(threads.map(self._ask, [*self._probes] * times))
         count = len(self._probes)
-        return [_Seen(facts, answers[at * count : (at + 1) * count]) for at in range(times)]
+        return [_Snapshot(facts, answers[at * count : (at + 1) * count]) for at in range(times)]
 
     def _ask(self, body: dict[str, Any]) -> ReturnedLogprobs:
         try:
@@ -130,42 +131,42 @@ class ModelWatch:
 
 
 def require_named(root: str | None, named: str) -> None:
-    """Check that a server has loaded the model that was named, as far as its files or hub names tell.
+    """Check that a server has loaded the named model, as far as files or hub names tell.
 
     Raises:
         ConfigurationError: It has loaded another one.
     """
     if root is None or root == named:
         return
-    theirs, ours = Path(root).expanduser(), Path(named).expanduser()
-    if theirs.is_dir() and ours.is_dir():
+    theirs, ours = local_path(root), local_path(named)
+    if is_folder(theirs) and is_folder(ours):
         is_other = not theirs.samefile(ours) and fingerprint_folder(theirs) != fingerprint_folder(ours)
     else:
         is_other = _is_hub_name(root) and _is_hub_name(named) and root.lower() != named.lower()
     if is_other:
         raise ConfigurationError(
-            f"The server has loaded {_shown(root)}, not {_shown(named)}; set model.name to what it serves, or "
+            f"The server has loaded {_quoted(root)}, not {_quoted(named)}; set model.name to what it serves, or "
             "server.url to a server of that model."
         )
 
 
 def _is_hub_name(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith(("/", ".", "~")) and not Path(name).is_dir()
+    return name.count("/") == 1 and not name.startswith(("/", ".", "~")) and not is_folder(Path(name))
 
 
 def _facts(model: ServedModel, version: str | None) -> dict[str, Any]:
-    """Return what does not change while a model stays loaded: vLLM's `created` is the time of the request."""
+    """Return the facts that stay the same while a model is loaded; vLLM's `created` is the time of the request."""
     facts: dict[str, Any] = {"root": model.root, "max_model_len": model.max_model_len}
     return facts if version else facts | {"created": model.created}
 
 
-def _drift(one: _Seen, other: _Seen) -> float:
+def _drift(one: _Snapshot, other: _Snapshot) -> float:
     """Return the mean difference of two answers' logprobs, in nats, of the probe where it is the largest."""
     return max(map(_difference, one.logprobs, other.logprobs))
 
 
 def _difference(one: ReturnedLogprobs, other: ReturnedLogprobs) -> float:
-    """Compare two answers token by token; one that is missing has at most the lowest logprob that was returned."""
+    """Compare two answers token by token; a missing token counts with the lowest logprob that was returned."""
     tokens = one.logprobs.keys() | other.logprobs.keys()
     gaps = [
         abs(max(_LOWEST, one.logprobs.get(token, one.least)) - max(_LOWEST, other.logprobs.get(token, other.least)))
@@ -174,5 +175,5 @@ def _difference(one: ReturnedLogprobs, other: ReturnedLogprobs) -> float:
     return sum(gaps) / len(gaps) if gaps else math.inf
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     return escape_controls(str(value)[:200])

@@ -33,7 +33,7 @@ _SIZE_MULTIPLE_PX = 28
 
 
 class OpenAIBackend(Backend):
-    """Has a server answer, which has loaded its model already."""
+    """Answers by a server that has already loaded its model."""
 
     name = "openai"
     shows_several = True
@@ -103,7 +103,7 @@ class OpenAIBackend(Backend):
 
 
 def read_served_model_info(settings: ServerSettings) -> ModelInfo:
-    """Ask a server for its model.
+    """Identify the model of a server.
 
     The identity includes the server's URL, because the weights behind the name may change at any time. Frames get the
     size of the model that vLLM says it loaded, if that can be read here too; otherwise, a warning is logged.
@@ -122,7 +122,7 @@ def read_served_model_info(settings: ServerSettings) -> ModelInfo:
 
 
 def _read_loaded_model(model: ServedModel) -> ModelInfo | None:
-    """Read the facts of the model that a server loaded; log a warning and return None if it is not at hand."""
+    """Read the facts of the model that a server loaded; log a warning and return None if its files are not here."""
     reason = "The server does not say what it loaded."
     if model.root is not None:
         try:

@@ -45,14 +45,14 @@ function openCard(id) {
   const target = document.getElementById(`job-${id}`);
   if (!target) {
     const command = document.createElement("code");
-    command.textContent = `${query.dataset.command} ${/^[\w./:@-]+$/.test(id) ? id : `'${id.replaceAll("'", `'\\''`)}'`}`;
+    command.textContent = `${query.dataset.command} '${id.replaceAll("'", "'\\''")}'`;
     found.replaceChildren("No job of this report has this ID. To create a report with it, if the run has it: ", command);
     return;
   }
   const card = target.closest(".card");
   if (card.hidden) show("");
   card.open = true;
-  for (const chunk of card.querySelectorAll("li.hit")) chunk.classList.remove("hit");
+  card.querySelector("li.hit")?.classList.remove("hit");
   target.classList.add("hit");
   target.scrollIntoView({ block: target === card ? "start" : "center" });
 }

@@ -1,1 +1,1 @@
-"""What is stored of evaluations, and what was fitted on known answers: temperatures and margins."""
+"""Stored evaluations, and temperatures and margins that were fitted on known answers."""

@@ -29,10 +29,10 @@ _MIN_JOBS = 20
 
 
 def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> KnownAnswers:
-    """Read the labels of the jobs whose answer is in the manifest, with these answers.
+    """Read the labels of the jobs with a known answer.
 
     Raises:
-        ManifestError: Too few jobs have both a known answer and a label, or all of them share one video.
+        ManifestError: Too few jobs have both, or all of them are on one video.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == MANIFEST_JOBS.c.job_id) & (RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
@@ -54,14 +54,17 @@ def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> Known
             f"{_MIN_JOBS} on two videos are needed. Fill in the column answer, and run `reelabel classify`.",
         )
     return KnownAnswers.of(
-        [(row, _answer_index(job), cluster) for (job, row), cluster in zip(labelled, clusters, strict=True)]
+        [
+            (probabilities, job.choices.index(job.answer), cluster)
+            for (job, probabilities), cluster in zip(labelled, clusters, strict=True)
+        ]
     )
 
 
 def save_calibration(
     engine: Engine, calibration: Calibration, scope: Scope, *, run_id: UUID, manifest_uri: str
 ) -> None:
-    """Save a spec's temperature, and the run and data it was fitted on, replacing the previous one."""
+    """Save a spec's temperature with the run and data it was fitted on, replacing the previous one."""
     numbers = {name: value for name, value in asdict(calibration).items() if name in CALIBRATION.c}
     row = {"run_id": run_id, "dataset": scope.dataset, "manifest_uri": manifest_uri, "bins": BINS, **numbers}
     row["created_at"] = func.now()
@@ -71,12 +74,6 @@ def save_calibration(
 
 
 def read_calibration(engine: Engine, spec_id: str) -> RowMapping | None:
-    """Read a spec's calibration; None if it was never calibrated."""
     with database_errors(), engine.connect() as connection:
         query = select(CALIBRATION).where(CALIBRATION.c.spec_id == spec_id)
         return connection.execute(query).mappings().one_or_none()
-
-
-def _answer_index(job: Job) -> int:
-    assert job.answer is not None
-    return job.choices.index(job.answer)

@@ -33,10 +33,10 @@ def read_candidate_results(
 ) -> CandidateResults:
     """Read the outcomes of a manifest's jobs under a candidate's spec, and their cost.
 
-    `jobs` has the manifest's columns `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results for an earlier
-    version of a job are ignored.
+    `jobs` has the columns `job_id`, `job_digest`, `video_uri`, `start_s` and `end_s`. Results of an earlier version of
+    a job are ignored.
     """
-    # SciPy is slow to import, and reading an evaluation does not need it.
+    # SciPy is slow to import, and `last_evaluation` does not need it.
     from tasks.evaluation.compare import CandidateResults  # noqa: PLC0415
 
     scope = Scope(dataset=dataset, spec_id=spec.spec_id)
@@ -55,7 +55,6 @@ def read_candidate_results(
 
 
 def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
-    """Save an evaluation, and return its id."""
     evaluation_id = uuid4()
     row = {
         "evaluation_id": evaluation_id,
@@ -70,7 +69,6 @@ def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
 
 
 def last_evaluation(engine: Engine, *, dataset: str) -> Evaluation | None:
-    """Read the newest evaluation of a dataset; None if there is none."""
     newest = EVALUATION.c.created_at.desc()
     query = select(EVALUATION.c.body).where(EVALUATION.c.dataset == dataset).order_by(newest).limit(1)
     with database_errors(), engine.connect() as connection:
@@ -79,11 +77,10 @@ def last_evaluation(engine: Engine, *, dataset: str) -> Evaluation | None:
 
 
 def _cost_of(engine: Engine, labels: pl.DataFrame) -> Cost:
-    """Sum the cost of labels: each video once, however many jobs share it, and the runs that wrote the labels."""
+    """Sum the cost of labels: of each video once, however many jobs share it, and of the runs that wrote them."""
     if labels.is_empty():
         return Cost()
-    # Jobs may share a video with different samplers; each of these decodes it once.
-    # Sorted, so that sums of the same rows are rounded the same way.
+    # Each sampler decodes a video once. Sorted, so that sums of the same rows are rounded the same way.
     passes = labels.group_by(*_VIEW, "sampler").agg(pl.col(*_COSTS).max()).sort(*_VIEW, "sampler")
     videos = passes.group_by(_VIEW, maintain_order=True).agg(pl.col("fetch_ms", "decode_ms", "embed_ms").sum())
     cached = videos.filter((pl.col("fetch_ms") == 0) & (pl.col("decode_ms") == 0))

@@ -54,7 +54,7 @@ def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
 def paired_answers(
     engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]
 ) -> PairedAnswers:
-    """Read the answers under both specs to the jobs whose correct answer is in the manifest."""
+    """Read the answers under both specs to the jobs with a known answer."""
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == MANIFEST_JOBS.c.job_id) & (RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
     query = (
@@ -74,9 +74,9 @@ def paired_answers(
 def save_route(
     engine: Engine, fit: RouteFit, *, specs: tuple[RunSpec, RunSpec, RunSpec], dataset: str, manifest_uri: str
 ) -> None:
-    """Save a proven margin and the data it was fitted on, replacing the previous one.
+    """Save a proven margin with the data it was fitted on, replacing the previous one.
 
-    `specs` are the one that escalates, and those of its first and dense pass.
+    `specs` are the spec that escalates, and those of its first and dense pass.
     """
     escalated, first, dense = specs
     assert fit.proven is not None
@@ -124,7 +124,7 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
 
 
 def _view(job: Job, row: Row[Any]) -> int:
-    """Return a hash of the frames that a job shares with others: those of what it shows, its segment and sampler."""
+    """Return a hash of what a job shows, its segment and the sampler: jobs with the same one share frames."""
     shown = "\n".join(medium.uri for medium in job.shown)
     return hash64(f"{shown}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
 

@@ -1,1 +1,1 @@
-"""Rows of ended runs in a lake: what is due, and the formats they are written in."""
+"""Export of ended runs to a lake, in several formats."""

@@ -1,4 +1,4 @@
-"""Rows of runs in Delta Lake tables, partitioned by dataset and date."""
+"""Export to Delta Lake tables, partitioned by dataset and date."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ _ENVIRONMENT = Lock()
 class DeltaTables:
     """A table each for labels and descriptions.
 
-    A run's rows are replaced in one commit, so that an attempt after a killed one leaves them once. A transaction
-    identifier would not do: the package records it, but commits the same one again; and a run that goes on has
-    new rows.
+    A run's rows are replaced in one commit, so that a repeated attempt leaves them once. A transaction identifier would
+    not do: the package records it, but does not refuse a second one; and a run that goes on has new rows.
     """
 
     def __init__(self, store: S3Options, objects: ObjectStore, target: str) -> None:
@@ -45,7 +44,7 @@ class DeltaTables:
     def write(
         self, table: str, parts: Iterator[pl.DataFrame], *, run_id: UUID, dataset: str, date: date
     ) -> tuple[int, dict[str, Any]]:
-        """Write the rows of a run in place of those of an earlier attempt; return their number and the version.
+        """Replace the rows of a run; return their number and the table's version.
 
         Raises:
             CommitConflictError: Another export has changed the same rows.
@@ -83,17 +82,14 @@ class DeltaTables:
 
 
 def _predicate(**columns: object) -> str:
-    """Return which rows to replace; by the columns of partitions, those of others are neither read nor in conflict."""
+    """Return which rows to replace; other partitions are neither read nor in conflict."""
     literals = {name: str(value).replace("'", "''") for name, value in columns.items()}
     return " AND ".join(f"{name} = '{value}'" for name, value in literals.items())
 
 
 @contextmanager
 def _own_keys_only(has_keys: bool) -> Iterator[None]:  # noqa: FBT001 - its only argument
-    """Hide the variables of AWS if there are keys, since the package adds them to its options.
-
-    So it would send the session token of other keys; an empty one is sent as well.
-    """
+    """Hide the variables of AWS if there are keys: the package would add the session token of other keys."""
     with _ENVIRONMENT:
         names = [name for name in os.environ if has_keys and name.startswith("AWS_")]
         hidden = {name: os.environ.pop(name) for name in names}
@@ -104,7 +100,7 @@ def _own_keys_only(has_keys: bool) -> Iterator[None]:  # noqa: FBT001 - its only
 
 
 def _storage_options(store: S3Options) -> dict[str, str]:
-    """Return how the package reaches S3; without keys, by the AWS credential chain."""
+    """Return the package's options for S3; without keys, it uses the AWS credential chain."""
     options = {
         "aws_region": store.region,
         "aws_endpoint_url": store.endpoint_url,

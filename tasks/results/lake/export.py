@@ -1,4 +1,4 @@
-"""Rows of ended runs are written to a lake beside each other: each run's once, whatever fails between."""
+"""Exports the rows of ended runs to a lake: each run's once, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from datetime import UTC
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import case, exists, func, select, update
 
 from infra.database.connect import database_errors
 from reelabel.sources.object_info import redact_uri
@@ -31,15 +31,10 @@ _RUN_COLUMNS = ("run_id", "dataset", "spec_id", "kind", "state", "manifest_uri",
 
 
 def export_ended_runs(engine: Engine, store: S3Options, settings: ResultsSettings, *, dataset: str) -> int:
-    """Write the rows of a dataset's ended runs that were not exported yet; return the number of rows.
+    """Write the rows of a dataset's ended runs that were not exported yet; return how many were written.
 
-    A run's rows replace those that an earlier attempt has left, and what was written is listed last.
-
-    Args:
-        engine: The database.
-        store: How S3 is reached.
-        settings: Where to, and in which format; its `export_uri` is set.
-        dataset: The dataset.
+    A run's rows replace those that an earlier attempt has left, and the list of what was written comes last. A run
+    that has gone on and ended again meanwhile is written again, since its earlier rows may have replaced newer ones.
     """
     assert settings.export_uri is not None
     objects, target = ObjectStore(store), settings.export_uri.rstrip("/")
@@ -50,7 +45,10 @@ def export_ended_runs(engine: Engine, store: S3Options, settings: ResultsSetting
         lake = IcebergTables(settings.iceberg_namespace)
     else:
         lake = ParquetFiles(objects, target)
-    return sum(_export(engine, objects, target, lake, run) for run in _unexported(engine, dataset))
+    rows = 0
+    while due := _unexported(engine, dataset):
+        rows += sum(_export(engine, objects, target, lake, run) for run in due)
+    return rows
 
 
 def _unexported(engine: Engine, dataset: str) -> list[RowMapping]:
@@ -75,7 +73,8 @@ def _export(engine: Engine, objects: ObjectStore, target: str, lake: _Lake, run:
                 raise
     facts = {**run, "manifest_uri": redact_uri(run["manifest_uri"]), "date": date, "rows": rows, **written}
     objects.replace(f"{target}/runs/{run['run_id']}.json", json.dumps(facts, indent=1, default=str).encode())
-    is_same = (RUN.c.run_id == run["run_id"]) & (RUN.c.ended_at == run["ended_at"])  # not one that went on meanwhile
+    # Null for a run that went on meanwhile, even if another export has marked it: this one has written older rows.
+    exported_at = case((RUN.c.ended_at == run["ended_at"], func.now()), else_=None)
     with database_errors(), engine.begin() as connection:
-        connection.execute(update(RUN).where(is_same).values(exported_at=func.now()))
+        connection.execute(update(RUN).where(RUN.c.run_id == run["run_id"]).values(exported_at=exported_at))
     return rows

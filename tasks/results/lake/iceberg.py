@@ -1,4 +1,4 @@
-"""Rows of runs in Iceberg tables of a catalog that PyIceberg's own configuration describes."""
+"""Export to Iceberg tables of a catalog in PyIceberg's own configuration."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _PROPERTIES = {"write.target-file-size-bytes": str(256 * 1024**2)}  # as much is
 
 
 class IcebergTables:
-    """A table each for labels and descriptions; a run's rows are replaced in one commit.
+    """A table each for labels and descriptions, in a namespace such as `catalog.namespace`.
 
-    They have no partitions, to which the package cannot stream; readers skip files by the bounds of their columns.
+    A run's rows are replaced in one commit. The tables have no partitions, to which the package cannot stream; readers
+    skip files by the bounds of their columns.
     """
 
     def __init__(self, namespace: str) -> None:
-        """Take a name such as `catalog.namespace`."""
         self._catalog, _, self._namespace = namespace.partition(".")
 
     def write(
         self, table: str, parts: Iterator[pl.DataFrame], *, run_id: UUID, dataset: str, date: date
     ) -> tuple[int, dict[str, Any]]:
-        """Write the rows of a run in place of those of an earlier attempt; return their number and the snapshot.
+        """Replace the rows of a run; return their number and the table's snapshot.
 
         Raises:
-            CommitConflictError: Another export has changed the table.
+            CommitConflictError: Another export has changed the same rows.
             ConfigurationError: The package is not installed, or the table cannot be written.
         """
         del dataset  # a column of the rows
@@ -54,7 +54,7 @@ class IcebergTables:
             with written.update_schema() as columns:
                 columns.union_by_name(stream.schema)  # of a later version
             written.overwrite(stream.read(), overwrite_filter=EqualTo("run_id", str(run_id)))
-        except Exception as error:  # its errors have no class in common, and are those of its catalogs as well
+        except Exception as error:  # the package and its catalogs have no common class of errors
             if stream.error:
                 raise stream.error from None
             is_conflict = isinstance(error, (CommitFailedException, ValidationException))

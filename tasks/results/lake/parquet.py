@@ -1,4 +1,4 @@
-"""Rows of runs as Parquet files in folders by dataset and date, as Hive names them."""
+"""Export to Parquet files, named after their run, in Hive partitions by dataset and date."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ _FILE_BYTES = 256 * 1024**2  # in memory
 
 
 class ParquetFiles:
-    """Files that bear the id of their run."""
-
     def __init__(self, objects: ObjectStore, target: str) -> None:
         self._objects = objects
         self._target = target
@@ -28,7 +26,7 @@ class ParquetFiles:
     def write(
         self, table: str, parts: Iterator[pl.DataFrame], *, run_id: UUID, dataset: str, date: date
     ) -> tuple[int, dict[str, Any]]:
-        """Write the rows of a run in place of those of an earlier attempt; return their number and their files."""
+        """Replace the files of a run; return the number of rows and the files."""
         folder = f"{self._target}/{table}/{_partition(self._target, dataset)}/date={date}"
         files: dict[str, dict[str, Any]] = {}
         for number, rows in enumerate(_in_files(parts)):
@@ -45,7 +43,7 @@ class ParquetFiles:
 
 
 def _partition(target: str, dataset: str) -> str:
-    """Return a folder as Hive names it, escaped, and once more in a URI that is itself unescaped."""
+    """Return the partition of a dataset, escaped; twice in a `file:` URI, which is itself unescaped."""
     escaped = quote(dataset, safe="")
     return f"dataset={quote(escaped) if target.startswith('file:') else escaped}"
 

@@ -1,4 +1,4 @@
-"""Rows of a run as a stream of Arrow batches, for tables of a lake."""
+"""The rows of a run as a stream of Arrow batches."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 
 
 class CommitConflictError(ConfigurationError):
-    """Others have changed a table meanwhile; written again, the rows may be taken."""
+    """Another export has changed a table; another attempt may succeed."""
 
 
 class RowStream:
-    """Rows with the column `date`, of which one part is in memory.
+    """Rows with the column `date`, of which one part is in memory. The first part has no rows.
 
     Attributes:
-        schema: Their columns.
-        count: Number of rows that were read so far.
-        error: Why rows could not be read; packages report it as a fault of the table that they write.
+        count: Number of rows read so far.
+        error: Why rows could not be read; packages report it as an error of the table that they write.
     """
 
     def __init__(self, parts: Iterator[pl.DataFrame], date: date) -> None:
-        """Read the first part, which has columns but no rows."""
         self._parts = parts
         self._date = date
         self.schema: pa.Schema = self._to_arrow(next(parts)).schema

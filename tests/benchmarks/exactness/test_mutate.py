@@ -10,10 +10,11 @@ DATA = b"\x00\x00\x00\x20ftypisom" + random.Random(0).randbytes(5000) + b"\x00\x
 
 
 def test_the_same_seed_makes_the_same_mutants():
-    some = make_mutants(range(3, 5), seed=7)
+    bases = BASES[:4]
+    some = make_mutants(range(3, 5), 7, bases)
 
-    assert some == make_mutants(range(5), seed=7)[3:]
-    assert [mutant.data for mutant in some] != [mutant.data for mutant in make_mutants(range(3, 5), seed=8)]
+    assert some == make_mutants(range(5), 7, bases)[3:]
+    assert [mutant.data for mutant in some] != [mutant.data for mutant in make_mutants(range(3, 5), 8, bases)]
 
 
 @pytest.mark.parametrize("data", [DATA, b"x", b"\xa3\x81"], ids=["a file", "one byte", "two bytes"])

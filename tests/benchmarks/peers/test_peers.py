@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from benchmarks import harness
 from benchmarks.__main__ import app
 from benchmarks.peers import environment, measure
-from benchmarks.peers.cases import dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
 from benchmarks.peers.decoded import DecodedFrames
 from benchmarks.peers.descriptions import DescriptionCase
+from benchmarks.peers.frames import dirty_case, frame_cases
 from benchmarks.peers.measure import Bench, Outcome, pythons_of
 from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
 from benchmarks.peers.questions import QuestionCase
@@ -161,7 +161,7 @@ def test_of_a_run_that_is_killed_halfway_the_one_that_continues_it_is_reported(m
         [OURS],
         [died, replace(died, name="continued", kill_at_rows=0)],
         {OURS.name: "python"},
-        ask=lambda _: lambda folder: place(folder=folder),
+        job=lambda _, folder: place(folder=folder),
         on_run=lambda _: None,
     )
 

@@ -18,14 +18,14 @@ _ENDS = ("done", "done", "left", "vanished")
 
 
 @dataclass(kw_only=True)
-class Told:
+class SessionLog:
     """A session as its client knows it.
 
     Attributes:
         asked: Text and choices of each question, by its id.
         shown: Shade of each frame, by its id.
-        events: What the server has said.
-        end: How the client has ended it: `done`, `left`, `vanished`, or `lost` if it could not be taken up again.
+        events: All events of the server.
+        end: How the client has ended it: `done`, `left`, `vanished`, or `lost` if it could not be resumed.
     """
 
     session_id: str = ""
@@ -46,7 +46,7 @@ class Told:
 
     @property
     def is_closed(self):
-        """Whether the server has said that the session is closed."""
+        """Whether the server has closed the session."""
         return bool(self.of("session.closed"))
 
 
@@ -55,60 +55,60 @@ class Camera(threading.Thread):
 
     Attributes:
         gate: What it reaches the service through.
-        told: Its sessions.
+        logs: What it has sent and received, by session.
         is_live: Whether it shows frames to one.
     """
 
     def __init__(self, service, *, name, rng):
         super().__init__(name=name, daemon=True)
         self.gate = Gate(lambda: service.port)
-        self.told, self.is_live = [], False
+        self.logs, self.is_live = [], False
         self._rng = rng
         self._ending, self._vanishing = threading.Event(), threading.Event()
 
     def vanish(self):
-        """Have it break its connection without a word; it begins another session."""
+        """Break its connection without closing the session; it begins another one."""
         self._vanishing.set()
 
     def end(self):
-        """Have it end its session in order, and begin no other one."""
+        """End its session properly, and begin no other one."""
         self._ending.set()
 
     def run(self):
         while not self._ending.wait(_RETRY_S):
-            told = Told()
+            log = SessionLog()
             self._vanishing.clear()
             url = f"http://127.0.0.1:{self.gate.port}"
             config = {"window": 64, "sampling": {"max_tokens": 8}}
             try:
-                client = LiveClient(url, token=None, config=config, on_event=told.events.append)
+                client = LiveClient(url, token=None, config=config, on_event=log.events.append)
             except ConfigurationError:  # the service is not there
                 continue
-            told.session_id = client.session.session_id
-            self.told.append(told)
+            log.session_id = client.session.session_id
+            self.logs.append(log)
             self.is_live = True
-            self._show(client, told)
+            self._show(client, log)
             self.is_live = False
-            told.end = self._leave(client)
-            told.resumed = client.resumed
+            log.end = self._leave(client)
+            log.resumed = client.resumed
         self.gate.close()
 
-    def _show(self, client, told):
+    def _show(self, client, log):
         steps = round(self._rng.uniform(*_SESSION_S) / _STEP_S)
         for step in range(steps):
             if client.has_ended or self._vanishing.is_set() or self._ending.wait(_STEP_S):
                 return
             shade = self._rng.choice(_SHADES)
-            told.shown[str(step)] = shade
+            log.shown[str(step)] = shade
             client.send_frame(picture(shade), frame_id=str(step), time_s=step / 2)
             if self._rng.random() < 0.3:
-                self._ask(client, told)
+                self._ask(client, log)
 
-    def _ask(self, client, told):
-        query_id = str(len(told.asked))
-        text = f"What does {self.name} see, {told.session_id} {query_id}?"
-        told.asked[query_id] = text, self._rng.choice([None, _CHOICES])
-        client.ask(text, query_id=query_id, choices=told.asked[query_id][1])
+    def _ask(self, client, log):
+        query_id = str(len(log.asked))
+        text = f"What does {self.name} see, {log.session_id} {query_id}?"
+        log.asked[query_id] = text, self._rng.choice([None, _CHOICES])
+        client.ask(text, query_id=query_id, choices=log.asked[query_id][1])
 
     def _leave(self, client):
         end = "done" if self._ending.is_set() else self._rng.choice(_ENDS)

@@ -17,19 +17,19 @@ _PARTS = "SELECT * FROM reelabel.live_frames WHERE session_id = ANY(%s) ORDER BY
 _AGE = "UPDATE reelabel.live_session SET seen_at = seen_at - make_interval(secs => %s) WHERE session_id = ANY(%s)"
 
 
-def check(world, told, outcome, *, echoes):
+def check(world, logs, outcome, *, echoes):
     """Compare the events of clients with the records.
 
     Args:
         world: The world.
-        told: The sessions.
-        outcome: Is told what was counted, and what is wrong. If the service was started again, sessions may have been
+        logs: What clients have sent and received, by session.
+        outcome: Receives what was counted, and what is wrong. If the service was started again, sessions may have been
             lost with it.
         echoes: Whether an answer in words repeats the question.
     """
-    ids = [each.session_id for each in told]
+    ids = [each.session_id for each in logs]
     sessions, queries, parts = _rows(world, ids)
-    for each in told:
+    for each in logs:
         row = sessions.get(each.session_id)
         if row is None:
             outcome.wrong.append(f"session {each.session_id} has no row")
@@ -58,57 +58,57 @@ def _rows(world, ids):
     return sessions, *grouped
 
 
-def _check_events(told, wrong, *, echoes):
-    """Nothing is heard twice, and nothing is missed; an answer is made of its pieces."""
-    numbers = [event.seq for event in told.events]
+def _check_events(log, wrong, *, echoes):
+    """No event is received twice or missed, and an answer consists of its deltas."""
+    numbers = [event.seq for event in log.events]
     if numbers != list(range(2, 2 + len(numbers))):  # the first one is `session.created`
-        wrong.append(f"session {told.session_id} heard events {numbers}")
-    if told.end == "done" and not told.is_closed:
-        wrong.append(f"session {told.session_id} was not closed")
-    pieces = {}
-    for event in told.events:
+        wrong.append(f"session {log.session_id} received events {numbers}")
+    if log.end == "done" and not log.is_closed:
+        wrong.append(f"session {log.session_id} was not closed")
+    deltas = {}
+    for event in log.events:
         if event.type == "response.start":
-            pieces[event.query] = ""
+            deltas[event.query] = ""
         elif event.type == "response.text.delta":
-            pieces[event.query] += event.delta
+            deltas[event.query] += event.delta
         elif event.type == "response.done" and event.choice is None:
-            echo = f"{event.frames_used} 0 {told.asked[event.query_id][0]}"
-            if event.text != pieces[event.query] or (echoes and event.text != echo):
-                wrong.append(f"session {told.session_id} was told {pieces[event.query]!r}, and then {event.text!r}")
+            echo = f"{event.frames_used} 0 {log.asked[event.query_id][0]}"
+            if event.text != deltas[event.query] or (echoes and event.text != echo):
+                wrong.append(f"session {log.session_id} was sent {deltas[event.query]!r}, and then {event.text!r}")
 
 
-def _check_queries(told, rows, outcome):
-    wrong, name = outcome.wrong, f"session {told.session_id}"
+def _check_queries(log, rows, outcome):
+    wrong, name = outcome.wrong, f"session {log.session_id}"
     by_number = {row["query"]: row for row in rows}
     questions = [row["question"] for row in rows]
     if len(set(questions)) < len(questions):
         wrong.append(f"{name} has a question's row twice")
-    if set(questions) - {text for text, _ in told.asked.values()}:
+    if set(questions) - {text for text, _ in log.asked.values()}:
         wrong.append(f"{name} has questions of another session")
-    _check_answers(told, by_number, outcome)
-    _check_refusals(told, by_number, outcome)
+    _check_answers(log, by_number, outcome)
+    _check_refusals(log, by_number, outcome)
 
 
-def _check_answers(told, by_number, outcome):
-    wrong, name = outcome.wrong, f"session {told.session_id}"
-    for done in told.of("response.done"):
+def _check_answers(log, by_number, outcome):
+    wrong, name = outcome.wrong, f"session {log.session_id}"
+    for done in log.of("response.done"):
         outcome.answered += 1
-        text, choices = told.asked[done.query_id]
+        text, choices = log.asked[done.query_id]
         row = by_number.get(done.query)
         if row is None:
             wrong.append(f"{name} answered query {done.query}, which has no row")
             continue
-        said = (text, done.text, done.frames_used, choices and list(choices), done.choice)
-        kept = (row["question"], row["answer"], len(row["frames"]), row["choices"], row["choice_index"])
-        if kept != said or not np.allclose(row["probabilities"] or (), done.probabilities or ()):
-            wrong.append(f"{name} answered {said}, and its row says {kept}")
-        if done.frames_used > sum(ack.seq < done.seq for ack in told.kept):
+        sent = (text, done.text, done.frames_used, choices and list(choices), done.choice)
+        stored = (row["question"], row["answer"], len(row["frames"]), row["choices"], row["choice_index"])
+        if stored != sent or not np.allclose(row["probabilities"] or (), done.probabilities or ()):
+            wrong.append(f"{name} answered {sent}, and its row says {stored}")
+        if done.frames_used > sum(ack.seq < done.seq for ack in log.kept):
             wrong.append(f"{name} answered query {done.query} by frames that were not kept before")
 
 
-def _check_refusals(told, by_number, outcome):
-    wrong, name = outcome.wrong, f"session {told.session_id}"
-    for error in told.of("error"):
+def _check_refusals(log, by_number, outcome):
+    wrong, name = outcome.wrong, f"session {log.session_id}"
+    for error in log.of("error"):
         if error.code == "internal":
             wrong.append(f"{name} failed: {error.message}")
         elif error.query is not None and error.code == "unavailable":
@@ -119,9 +119,9 @@ def _check_refusals(told, by_number, outcome):
                 wrong.append(f"{name} refused query {error.query} ({error.code}), and its row is {row}")
 
 
-def _check_frames(world, told, row, parts, outcome):
+def _check_frames(world, log, row, parts, outcome):
     """Each frame that was acknowledged as kept is in a frame file, or the session's row says that some are not."""
-    store, wrong, name = world.settings.store, outcome.wrong, f"session {told.session_id}"
+    store, wrong, name = world.settings.store, outcome.wrong, f"session {log.session_id}"
     stored = {}
     for part in parts:
         file = read_part(SealedFiles.of(store), part["key"])
@@ -129,7 +129,7 @@ def _check_frames(world, told, row, parts, outcome):
         stored |= dict(zip(file.time_s.tolist(), shades.tolist(), strict=True))
         if len(file.images) < part["frames"]:
             wrong.append(f"{name} has a frame file of fewer frames than its row says")
-    shown = {ack.time_s: told.shown[ack.frame_id] for ack in told.kept}
+    shown = {ack.time_s: log.shown[ack.frame_id] for ack in log.kept}
     if any(abs(stored[time_s] - shade) > _SHADE for time_s, shade in shown.items() if time_s in stored):
         wrong.append(f"{name} has frames of another session, or at other times")
     outcome.kept += len(shown)
@@ -139,7 +139,7 @@ def _check_frames(world, told, row, parts, outcome):
         return
     if missing > row["frames_lost"]:
         wrong.append(f"{name} lacks {missing} frames, and its row counts {row['frames_lost']} as lost")
-    if told.is_closed and row["frames_kept"] != len(shown):
+    if log.is_closed and row["frames_kept"] != len(shown):
         wrong.append(f"{name} kept {len(shown)} frames, and its row says {row['frames_kept']}")
 
 
@@ -148,7 +148,7 @@ def _check_status(world, lost, wrong):
     with world.connection() as connection:
         connection.execute(_AGE, [LOST_AFTER_S, lost])
     run = world.start_run(["status"], subprocess.PIPE, COLUMNS="200")
-    said = run.communicate(timeout=_STATUS_S)[0].decode()
-    untold = [each for each in lost if f" report --session {str(each)[:8]}" not in said]
-    if untold:
-        wrong.append(f"`reelabel status` does not name {len(untold)} of {len(lost)} lost sessions")
+    shown = run.communicate(timeout=_STATUS_S)[0].decode()
+    unlisted = [each for each in lost if f" report --session {str(each)[:8]}" not in shown]
+    if unlisted:
+        wrong.append(f"`reelabel status` does not name {len(unlisted)} of {len(lost)} lost sessions")

@@ -32,7 +32,7 @@ class SessionOutcome:
         struck: How often each fault was injected.
         starts: How often the service was started during it.
         sessions: Sessions that clients began.
-        resumed: How often a connection was lost and its session taken up again.
+        resumed: How often a session was resumed after its connection was lost.
         answered: Questions whose answer reached the client.
         unavailable: Those that were refused, because their end could not be recorded.
         kept: Frames that were acknowledged as kept.
@@ -78,7 +78,7 @@ class SessionTrial:
         self._log = (folder / f"trial-{number}.log").open("a")
 
     def run_with_faults(self, faults, rng):
-        """Have clients talk, inject the faults at random moments, and check what is left."""
+        """Run clients, inject the faults at random moments, and check what is left."""
         outcome, began_s = SessionOutcome(number=self._number), time.monotonic()
         self._settle(outcome)
         starts, started_s = self._service.starts, time.monotonic()
@@ -101,11 +101,11 @@ class SessionTrial:
             camera.join(_SETTLE_S)
             if camera.is_alive():
                 outcome.wrong.append(f"{camera.name} hangs")
-        told = [each for camera in cameras for each in camera.told]
+        logs = [each for camera in cameras for each in camera.logs]
         outcome.starts = self._service.starts - starts
-        self._say(f"sessions ended: {Counter(each.end for each in told)}")
-        self._wait_ended(told, _ENDED_S / 2 if outcome.starts else _ENDED_S)
-        self._look(told, outcome)
+        self._write_log(f"sessions ended: {Counter(each.end for each in logs)}")
+        self._wait_ended(logs, _ENDED_S / 2 if outcome.starts else _ENDED_S)
+        self._check(logs, outcome)
         outcome.seconds = time.monotonic() - began_s
         return outcome
 
@@ -114,7 +114,7 @@ class SessionTrial:
         while time.monotonic() < deadline:
             if fault.strike(self._world, self._service.pid, rng):
                 outcome.struck[fault.name] += 1
-                self._say(fault.name)
+                self._write_log(fault.name)
                 return
             time.sleep(0.1)
 
@@ -127,10 +127,10 @@ class SessionTrial:
                 return
             time.sleep(0.2)
 
-    def _wait_ended(self, told, timeout_s):
+    def _wait_ended(self, logs, timeout_s):
         """Wait until all sessions have an end; those that were lost with a service never get one."""
         deadline = time.monotonic() + timeout_s
-        sessions = [each.session_id for each in told if each.end != "lost"]
+        sessions = [each.session_id for each in logs if each.end != "lost"]
         while time.monotonic() < deadline:
             with suppress(psycopg.Error), self._world.connection() as connection:
                 [(unended,)] = connection.execute(_UNENDED, [sessions])
@@ -138,17 +138,17 @@ class SessionTrial:
                     return
             time.sleep(0.3)
 
-    def _look(self, told, outcome):
+    def _check(self, logs, outcome):
         left = self._service.left_behind(timeout_s=15)
         if left:
             outcome.wrong.append(f"{len(left)} processes of a killed service are still there")
-        outcome.sessions, outcome.resumed = len(told), sum(each.resumed for each in told)
-        check(self._world, told, outcome, echoes=self._service.echoes)
+        outcome.sessions, outcome.resumed = len(logs), sum(each.resumed for each in logs)
+        check(self._world, logs, outcome, echoes=self._service.echoes)
         is_cut = outcome.starts or outcome.struck["a client's network away"]
-        if not is_cut and any(each.end == "lost" for each in told):
-            outcome.wrong.append("a session could not be taken up again, though the service and the network were there")
+        if not is_cut and any(each.end == "lost" for each in logs):
+            outcome.wrong.append("a session could not be resumed, though the service and the network were there")
         for line in outcome.wrong:
-            self._say(line)
+            self._write_log(line)
 
-    def _say(self, text):
+    def _write_log(self, text):
         print(time.strftime("%X"), text, file=self._log, flush=True)

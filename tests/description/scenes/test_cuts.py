@@ -113,7 +113,7 @@ def test_a_video_of_hardly_any_frames_has_no_cut(shots, look, count):
     assert find_cuts(look(shots(count))).candidates == ()
 
 
-def test_a_file_that_lists_nothing_is_told_with_what_to_use_instead(shots, pool):
+def test_a_file_that_lists_nothing_is_reported_with_what_to_use_instead(shots, pool):
     remote = Footage(video=FileRanges(shots(20, 20, suffix=".mkv")), pool=pool, limits=Limits())
     with pytest.raises(SceneMethodError, match=r"does not list its packets .*only by embeddings"):
         find_cuts(remote)

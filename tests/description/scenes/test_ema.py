@@ -123,7 +123,7 @@ def test_opposite_vectors_do_not_divide_by_zero():
 @pytest.mark.parametrize(
     ("name", "hint"), [("em", "did you mean ema"), ("content", "choose one of auto, ema, published")]
 )
-def test_an_unknown_method_is_told_with_the_nearest_name(name, hint):
+def test_an_unknown_method_is_reported_with_the_nearest_name(name, hint):
     with pytest.raises(ConfigurationError, match=hint):
         detect_scenes(name, ())
 

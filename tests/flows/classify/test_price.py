@@ -50,7 +50,7 @@ def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manif
     assert sum(file["rows"] for run in listed for file in run["files"]) == 151
 
 
-def test_a_run_without_prices_says_nothing_of_cost(first_run, run_id, runs_of):
+def test_a_run_without_prices_states_no_cost(first_run, run_id, runs_of):
     assert "GPU-hours" not in first_run.stdout
     assert {run["cost"] for run in runs_of("first") if run["run_id"] == run_id} == {None}
 

@@ -289,7 +289,7 @@ def start(environment, *arguments):
     )
 
 
-def test_a_pipe_that_breaks_within_a_command_is_told():
+def test_a_pipe_that_breaks_within_a_command_is_reported():
     app = typer.Typer(cls=ReelabelGroup)
 
     @app.command()
@@ -316,7 +316,7 @@ def test_a_pipe_that_breaks_within_a_command_is_told():
     ],
     ids=repr,
 )
-def test_a_limit_of_the_operating_system_is_told(error, said):
+def test_a_limit_of_the_operating_system_is_reported(error, said):
     app = typer.Typer(cls=ReelabelGroup)
 
     @app.command()

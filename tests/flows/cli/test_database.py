@@ -75,6 +75,14 @@ def test_the_owner_s_login_alone_creates_the_roles_in_its_own_database(environme
     assert not (tmp_path / "home" / "postgres").exists()
 
 
+def test_a_login_that_cannot_create_roles_is_refused_with_what_to_set(environment, database):
+    refused = reelabel(with_login(environment, Role.OWNER, database.url.get_secret_value()), "database", "roles")
+
+    assert refused.returncode == 2, refused.stderr
+    assert "This login cannot create roles: permission denied" in refused.stderr
+    assert "set database.owner_url to the URL of a superuser" in " ".join(refused.stderr.split())
+
+
 def test_a_reader_s_login_alone_reads_its_own_database(environment, database, tmp_path):
     read = reelabel(with_login(environment, Role.READER, database.reader_url.get_secret_value()), "results")
 

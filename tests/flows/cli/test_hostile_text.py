@@ -24,7 +24,7 @@ from reelabel.sources.object_info import ObjectInfo
 from reelabel.text import escape_controls
 from reelabel_engine.protocol import PromptSpan, RenderedPrompt
 from tasks.domain import Failure, Stage
-from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
+from tasks.evaluation.scores import CandidateScore, Difference, Estimate, Evaluation, GroupScore
 from tasks.manifest.digests import jobs_to_rows
 from tasks.results.runs import close_run, open_run, update_run
 from tasks.results.write import RunKey, ShardWriter
@@ -135,7 +135,7 @@ def test_the_summary_of_a_run_shows_hostile_text_escaped(settings, run_id, capsy
 
 
 def test_the_tables_of_an_evaluation_show_hostile_text_escaped(capsys):
-    share = Proportion(value=0.5, low=0.4, high=0.6)
+    share = Estimate(value=0.5, low=0.4, high=0.6)
     difference = Difference(value=0.1, low=0.0, high=0.2, jobs=2, gained=1, lost=0, p_value=0.5, p_holm=0.5)
     groups = [
         GroupScore(

@@ -148,6 +148,32 @@ def pack(path, members):
             archive.addfile(info, io.BytesIO(data))
 
 
+def test_a_sample_with_half_a_character_is_rejected_alone(tmp_path):
+    pack(
+        tmp_path / "a.tar",
+        [("a.mp4", b"v"), ("a.json", b'{"kind": "\\ud800"}'), ("b.mp4", b"v"), ("b.json", b'{"kind": "x"}')],
+    )
+
+    good, bad = read_source(
+        str(tmp_path), ImportOptions(layout="webdataset", column=["task=kind"], **QUESTION)
+    ).divided()
+
+    assert good["task"].to_list() == ["x"]
+    assert bad["reason"].to_list() == ["task contains an unpaired surrogate, which is not a valid character."]
+    assert bad["given"].to_list() == ['{"kind": "\\ud800"}']
+
+
+def test_tables_without_rows_are_noted(tmp_path):
+    table = pa.table({"video": ["a.mp4"]})
+    parquet.write_table(table, tmp_path / "full.parquet")
+    for name in ("before", "none"):
+        parquet.write_table(table.slice(0, 0), tmp_path / f"{name}.parquet")
+
+    found = read_source(str(tmp_path), ImportOptions(layout="parquet", column=["video_uri=video"], **QUESTION))
+
+    assert found.notes == ["before.parquet has no rows.", "none.parquet has no rows."]
+
+
 def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
     members = [
         ("good.mp4", b"v"),

@@ -12,13 +12,11 @@ import pytest
 from sqlalchemy import func, select
 
 from infra.database.connect import connected
-from infra.embedded import export
 from tasks.database.tables import RESULT, SHARD
-from tasks.model.identity import TINY_MODEL
 from tests.clips import make_clip
 from tests.command_line import reelabel_process
+from tests.flows.runs import environment_of, served_by
 from tests.stub_server import serve_stub
-from tests.vllm_server import KEY
 from tests.wait import until
 
 __all__ = ["make_clip"]
@@ -31,8 +29,7 @@ JOBS = 3_000
 @pytest.fixture
 def environment(own_services):
     with serve_stub() as url:
-        model = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": url, "SERVER_API_KEY": KEY}
-        yield os.environ | export(own_services) | {f"REELABEL_{name}": str(value) for name, value in model.items()}
+        yield served_by(url, environment_of(own_services))
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from flows.compare.tracking import metrics_of, open_experiment
 from infra.processes import free_port
 from reelabel.errors import ConfigurationError
-from tasks.evaluation.scores import CandidateScore, Evaluation, GroupScore, Proportion
+from tasks.evaluation.scores import CandidateScore, Estimate, Evaluation, GroupScore
 
-EVEN = Proportion(value=0.5, low=0.2, high=0.8)
+EVEN = Estimate(value=0.5, low=0.2, high=0.8)
 CANDIDATE = CandidateScore(
     name="keyframes:16",
     spec_id="0123456789abcdef",
@@ -25,8 +25,8 @@ CANDIDATE = CandidateScore(
 )
 
 
-def evaluation(*tasks, **changes):
-    """An evaluation of one candidate, whose tasks have accuracies of their own."""
+def evaluation(*tasks, others=(), **changes):
+    """An evaluation of one candidate and others, whose tasks have accuracies of their own."""
     groups = [
         GroupScore(spec=CANDIDATE.name, task=task, subtask=None, jobs=2, correct=1, accuracy=replace(EVEN, value=at))
         for at, task in enumerate(tasks)
@@ -38,20 +38,19 @@ def evaluation(*tasks, **changes):
         jobs=2,
         known=2,
         baseline=CANDIDATE.name,
-        specs=(replace(CANDIDATE, **changes),),
+        specs=(replace(CANDIDATE, **changes), *others),
         tasks=tuple(groups),
         subtasks=(),
     )
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
+def client(mlflow_uri, monkeypatch):
     """MLflow in a database, where its variable says."""
     import mlflow  # noqa: PLC0415 - in the one worker process that runs these tests, not in all
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    return mlflow.MlflowClient(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+    return mlflow.MlflowClient(mlflow_uri)
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -92,6 +91,35 @@ def test_a_run_that_cannot_be_logged_has_failed(client, monkeypatch):
 
     [run] = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FAILED"
+
+
+def test_an_evaluation_that_is_logged_again_logs_what_is_not_logged(client, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRUNCATE_LONG_VALUES", "false")
+    experiment = open_experiment("known")
+    asked = evaluation(others=[replace(CANDIDATE, name="uniform:16", model="m" * 10_000)])
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        experiment.log(asked)
+    monkeypatch.delenv("MLFLOW_TRUNCATE_LONG_VALUES")
+
+    for time in ("T01", "T02"):
+        open_experiment("known").log(replace(asked, created_at=f"2026-11-28{time}:00:00+00:00"))
+
+    runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"])
+    assert [(run.info.run_name, run.info.status) for run in runs] == [
+        ("keyframes:16", "FINISHED"),
+        ("uniform:16", "FAILED"),
+        ("uniform:16", "FINISHED"),
+    ]
+
+
+def test_a_candidate_with_other_figures_is_logged_again(client):
+    experiment = open_experiment("known")
+
+    experiment.log(evaluation())
+    experiment.log(evaluation(correct=2, accuracy=replace(EVEN, value=1.0)))
+
+    runs = client.search_runs([experiment.experiment_id])
+    assert sorted(run.data.metrics["accuracy"] for run in runs) == [0.5, 1.0]
 
 
 def test_more_tasks_than_a_request_takes_are_logged(client):

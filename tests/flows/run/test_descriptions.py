@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.run.descriptions import resolve_descriptions, resolve_request
+from flows.run.descriptions import prepare_descriptions, resolve_request
 from flows.run.request import BackfillRequest, DescribeRequest, QuestionOptions
 from infra.settings import DescribeOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
@@ -73,7 +73,7 @@ def test_a_bank_is_known_by_its_texts_wherever_it_lies(settings, tmp_path):
         ({"scene_method": "emma"}, "Unknown scene method emma; did you mean ema?"),
     ],
 )
-def test_what_cannot_be_used_is_told(settings, options, sentence):
+def test_what_cannot_be_used_is_reported(settings, options, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         resolve(settings, **options)
 
@@ -106,7 +106,7 @@ def test_a_dry_run_opens_no_encoder(settings, monkeypatch):
     base = resolve(settings)
     request, profile = BackfillRequest(manifest="m"), WallClockProfile()
 
-    with resolve_descriptions(request, here, None, None, profile, base=base) as prepared:
+    with prepare_descriptions(request, here, None, None, profile, base=base, dry_run=True) as prepared:
         assert prepared.spec == base
 
 

@@ -35,7 +35,7 @@ def missing(told):
     return [message.split()[1] for message in told()]
 
 
-def test_a_plan_that_nobody_works_on_is_told_with_the_commands_that_start_workers(db, make_plan, told):
+def test_a_plan_that_nobody_works_on_is_reported_with_the_commands_that_start_workers(db, make_plan, told):
     alarm(model="hub/one").check(plan_state(db, make_plan().plan_id))
 
     extract, infer = told()

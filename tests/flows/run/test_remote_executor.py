@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -10,13 +11,19 @@ from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
+from sqlalchemy import update
 
 from flows.run import remote
-from flows.run.remote import _Flows
+from flows.run.progress import Progress
+from flows.run.remote import _Flows, execute_remotely
 from flows.schedule.deploy import deploy_flows
 from infra.processes import free_port
-from infra.settings import RunSettings
+from infra.settings import RunSettings, Settings
 from reelabel.errors import ConfigurationError
+from tasks.database.tables import SHARD
+from tests.plans.conftest import make_plan, run
+
+__all__ = ["make_plan", "run"]
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -86,11 +93,11 @@ def test_flow_runs_that_were_deleted_are_started_again(client, prefect_services)
     flows.start()
     first, kept = flows._ids
     client.delete_flow_run(first)
-    flows.start_again()
+    flows.start_if_ended()
     assert flows._ids == [first, kept]
 
     client.delete_flow_run(kept)
-    flows.start_again()
+    flows.start_if_ended()
 
     assert not {*flows._ids} & {first, kept}
     for flow_run_id in flows._ids:
@@ -104,10 +111,20 @@ def test_a_run_goes_on_while_prefect_does_not_answer(client, prefect_services):
     [before] = flows._ids
 
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
-        flows.start_again()
+        flows.start_if_ended()
 
     assert flows._ids == [before]
     client.delete_flow_run(before)
+
+
+def test_a_run_begins_while_prefect_does_not_answer(db, run, make_plan):
+    plan, settings = make_plan(shards=1), Settings(run=RunSettings(executor="remote"))
+    with db.begin() as connection:
+        connection.execute(update(SHARD).values(state="done"))
+    begun = SimpleNamespace(key=run, database=db, settings=settings, objects=None)
+
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}), disable_run_logger():
+        execute_remotely(begun, plan, Progress(processes=1), (), model=None)
 
 
 def test_what_the_flow_runs_of_a_run_wait_for_is_described(client, prefect_services):

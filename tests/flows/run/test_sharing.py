@@ -13,12 +13,10 @@ import pytest
 from sqlalchemy import func, select
 
 from infra.database.connect import connected
-from infra.embedded import export
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, PLAN, RESULT, RUN, SHARD
 from tasks.demo.clips import make_demo
-from tasks.model.identity import TINY_MODEL
-from tests.vllm_server import KEY
+from tests.flows.runs import environment_of, served_by
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
 
@@ -52,18 +50,14 @@ def films(tmp_path_factory, prefect_services):
 
 @pytest.fixture(scope="module")
 def environment(prefect_services, vllm_server):
-    settings = {
-        "SHARD_TARGET_JOBS": 50,
-        "SHARD_LEASE_S": 3,
-        "EXTRACT_LOOKAHEAD_SHARDS": 1,
-        "MODEL_MAX_CONCURRENT_SHARDS": 1,
-        "MODEL_BACKEND": "openai",
-        "MODEL_NAME": TINY_MODEL,
-        "SERVER_URL": vllm_server,
-        "SERVER_API_KEY": KEY,
-    }
-    named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
-    return os.environ | export(prefect_services) | named | {"COLUMNS": "160"}
+    return served_by(
+        vllm_server,
+        environment_of(prefect_services),
+        SHARD_TARGET_JOBS=50,
+        SHARD_LEASE_S=3,
+        EXTRACT_LOOKAHEAD_SHARDS=1,
+        MODEL_MAX_CONCURRENT_SHARDS=1,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,7 @@ def test_a_backfill_keeps_the_dense_sampler_of_its_run(model_info):
         ({"sampler": "uniform"}, False),
     ],
 )
-def test_a_native_sampler_that_is_not_known_is_told_where_it_is_used(model_info, options, warns):
+def test_a_native_sampler_that_is_not_known_is_reported_where_it_is_used(model_info, options, warns):
     unknown = trained_with(model_info, "uniform", native_doubt="no sampler is known for its video processor Another")
 
     warning = native_warning(unknown, Settings(), sampled(**options))

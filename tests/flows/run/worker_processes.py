@@ -12,13 +12,12 @@ import pytest
 from sqlalchemy import func, select
 
 from infra.database.connect import connected
-from infra.embedded import export
 from tasks.database.tables import PLAN, SHARD
-from tasks.model.identity import TINY_MODEL
 from tests.clips import make_clip
+from tests.flows.runs import environment_of, served_by
 from tests.reelabel.sources.web_server import serving
 from tests.stub_server import serve_stub
-from tests.vllm_server import KEY, gate
+from tests.vllm_server import gate
 
 __all__ = ["count_leases", "db", "environment", "make_clip", "manifest", "start", "until", "videos"]
 
@@ -31,19 +30,15 @@ START_S = 180  # several processes that import Prefect at once, beside other tes
 def environment(own_services, answer):
     """Settings of all processes, with a model server that `answer` may answer for: see `gate`."""
     with serve_stub() as stub, gate(stub, answer) as url:
-        settings = {
-            "SHARD_TARGET_JOBS": 50,
-            "RUN_EXECUTOR": "remote",
-            "RUN_EXTRACT_FLOWS": 0,
-            "RUN_INFER_FLOWS": 0,
-            "MODEL_BACKEND": "openai",
-            "MODEL_NAME": TINY_MODEL,
-            "SERVER_URL": url,
-            "SERVER_API_KEY": KEY,
-            "WEB_ALLOW_PRIVATE": "true",
-        }
-        named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
-        yield os.environ | export(own_services) | named | {"COLUMNS": "160"}
+        yield served_by(
+            url,
+            environment_of(own_services),
+            SHARD_TARGET_JOBS=50,
+            RUN_EXECUTOR="remote",
+            RUN_EXTRACT_FLOWS=0,
+            RUN_INFER_FLOWS=0,
+            WEB_ALLOW_PRIVATE="true",
+        )
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from flows.schedule.catch_up import ScheduledRun, find_scheduled_runs, start_sch
 from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connected
 from infra.embedded import export
-from infra.settings import NightlySettings
+from infra.settings import DescribeSettings, NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.results.runs import close_run, open_run
@@ -73,7 +73,7 @@ def completed(client):
 
 
 @pytest.mark.system
-def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deploy, folder):
+def test_a_schedule_fires_and_a_scheduled_run_without_a_manifest_succeeds(client, deploy, folder):
     zone = "Pacific/Kiritimati"  # where it is tomorrow already
     manifest = folder + "/dt={scheduled_date}/*.parquet"
 
@@ -100,6 +100,13 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
 def test_an_invalid_schedule_is_refused(deploy, nightly, said):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         deploy(**nightly)
+
+
+def test_a_missing_manifest_of_descriptions_is_refused_as_well(prefect_services, prefect_api):  # noqa: ARG001
+    settings = prefect_services.model_copy(update={"describe": DescribeSettings(nightly_manifest="/gone.parquet")})
+
+    with pytest.raises(ConfigurationError, match=r"There is no manifest at /gone\.parquet; correct its name"):
+        deploy_flows(settings, dry_run=True)
 
 
 def test_a_missing_manifest_can_be_deployed_on_request(deploy, folder, prefect_services):
@@ -208,7 +215,7 @@ def test_a_range_of_days_excludes_the_moment_after_its_last_day(client, deploy, 
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
+def test_a_missed_run_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = datetime.now(UTC).date() - timedelta(days=1)
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")
@@ -226,7 +233,7 @@ def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, de
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_a_night_in_an_hour_that_comes_twice_is_not_started_again(client, deploy, engine, folder, prefect_services):
+def test_a_run_in_an_hour_that_occurs_twice_is_not_started_again(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = date(2025, 10, 26)  # when clocks were set back from three to two
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")

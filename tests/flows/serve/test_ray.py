@@ -240,7 +240,7 @@ def test_beyond_its_slots_requests_are_refused_at_once(client, deployed, clips):
     assert answers == [200] * SLOTS
 
 
-def test_a_client_that_goes_away_frees_its_place(client, deployed, clips):
+def test_a_client_that_goes_away_frees_its_slot(client, deployed, clips):
     row = clips[0][1]
     [engine] = replicas("Engine")
     asked = question_of(row) | {"video_uri": row["video_uri"]}

@@ -5,6 +5,16 @@ from flows.shard.extract import FrameStream
 from tasks.domain import group_by_views
 
 
+class Ready:
+    """Is ready from the start."""
+
+    def wait_ready(self):
+        pass
+
+    def confirm_model(self):
+        pass
+
+
 def make_context(extractor, backend, spec, *, kind=InferenceContext, **changed):
     """What answers a shard by a backend, one video in each batch; nothing is written."""
     return kind(spec=spec, backend=backend, extractor=extractor, **{"writer": None, "batch_bytes": 1} | changed)

@@ -19,18 +19,10 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import Answer, ModelIdentity, RunSpec, Shard, group_by_views
 from tasks.plans.extracted import read_extracted, write_extracted
 from tasks.results.write import RunKey, ShardWriter
-from tests.clips import make_clip
-from tests.factories import make_extractor, make_job
+from tests.factories import make_job
 from tests.flows.shard.shards import make_context
 
-__all__ = ["make_clip"]
-
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4), chunk_s=2, chunk_rule="any:yes")
-
-
-@pytest.fixture
-def extractor(tmp_path, pool):
-    return make_extractor(tmp_path, pool)
 
 
 class Bright:

@@ -3,19 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import pytest
-
 from flows.shard.extract import extract_shard
 from tasks.domain import RunPhase, Shard
-from tests.clips import make_clip
-from tests.factories import make_extractor, make_job
-
-__all__ = ["make_clip"]
-
-
-@pytest.fixture
-def extractor(tmp_path, pool):
-    return make_extractor(tmp_path, pool)
+from tests.factories import make_job
 
 
 def spent_ms(extractor, uri):

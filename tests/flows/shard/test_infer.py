@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from prefect.logging import disable_run_logger
 
 from flows.shard import retry
 from flows.shard.answer import infer_shard
@@ -20,38 +19,24 @@ from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, escalate, infer_views
 from infra.errors import DatabaseUnavailableError, ServerUnavailableError
 from infra.settings import ServerSettings
-from reelabel.errors import ConfigurationError, StoreUnavailableError
+from reelabel.errors import ConfigurationError
 from reelabel.frames.frame_file import read_frames
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from reelabel_engine.protocol import Rejected
 from tasks.domain import JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
 from tasks.domain.cost import part_of_tally
 from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import Merge, column
-from tasks.frame_cache.pool import current_fingerprints
 from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
-from tests.clips import make_clip
-from tests.factories import ANSWER, CHOICES, make_extractor, make_job
-from tests.flows.shard.shards import extract, make_context
+from tests.clips import LONG
+from tests.factories import ANSWER, CHOICES, make_job
+from tests.flows.shard.shards import Ready, extract, make_context
 from tests.stub_server import encoder, serve_stub
 from tests.vllm_server import DROPPED, KEY, gate
 
-__all__ = ["make_clip"]
-
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
-
-
-class Ready:
-    """Is ready from the start."""
-
-    def wait_ready(self):
-        pass
-
-    def confirm_model(self):
-        pass
 
 
 class Held(Ready):
@@ -65,11 +50,6 @@ class Held(Ready):
         self.batches.append(len(batch.questions))
         self.together.wait()
         return [ANSWER] * len(batch.questions)
-
-
-@pytest.fixture
-def extractor(tmp_path, pool):
-    return make_extractor(tmp_path, pool)
 
 
 def context_of(extractor, engine):
@@ -212,7 +192,7 @@ def swapped(uri, other):
 
 
 @pytest.mark.parametrize("damage", [swapped, lambda uri, _: Path(uri).unlink()], ids=["swapped", "removed"])
-def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_again(extractor, make_clip, damage):
+def test_a_frame_file_that_changes_between_extraction_and_inference_is_regenerated(extractor, make_clip, damage):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
     jobs = [make_job(clip) for clip in clips]
     (views, stream), engine, outcome = extract(extractor, jobs), Looking(), ShardOutcome(index=0)
@@ -248,7 +228,7 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
 
 
 def test_ranges_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
-    clip = make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    clip = make_clip(**LONG)
     job = make_job(clip)
     views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     packed = replace(extractor, pixel_encoding="sparse")
@@ -262,13 +242,6 @@ def test_ranges_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version
 
     [failure] = outcome.failures
     assert (failure.code, failure.source_fingerprint) == ("video_too_large", video.provenance.fingerprint)
-
-
-@pytest.fixture
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,) * 3)
-    with disable_run_logger():
-        yield
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -352,7 +325,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_ends_the_shard(extracto
     assert caught.value.retries_exhausted
 
 
-def test_a_shard_whose_choices_the_model_does_not_mean_ends_the_run_unless_it_is_told_otherwise(extractor):
+def test_a_shard_whose_choices_the_model_does_not_mean_ends_the_run_unless_told_otherwise(extractor):
     def results(mass, count=8):
         answer = replace(ANSWER, choice_mass=mass)
         return [JobResult(job=None, answer=answer, provenance=None, shard_index=0) for _ in range(count)]
@@ -423,89 +396,3 @@ def test_a_fault_in_the_second_pass_keeps_its_answers_and_fails_no_job_twice(ext
     assert engine.asked == {"a": 2, "b": 2}
     assert {result.job.job_id: result.routed_by for result in outcome.results} == {"a": "margin", "b": "margin"}
     assert [failure.job.job_id for failure in outcome.failures] == ["broken"]
-
-
-class Rows:
-    """Keeps the rows of a shard."""
-
-    engine, run = None, RunKey(run_id=None, dataset="d", spec_id="s", host="h")
-
-    def write(self, results, failures, **_options):
-        self.results, self.failures = results, failures
-        return {}
-
-
-class Scripted(Ready):
-    """Answers a question by its first word; an answer that is an error is raised once."""
-
-    times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
-
-    def __init__(self, **answers):
-        self.answers, self.asked = answers, Counter()
-
-    def answer(self, batch):
-        return [self._answer(question.text.partition("?")[0].split()[-1]) for question in batch.questions]
-
-    def _answer(self, name):
-        self.asked[name] += 1
-        if isinstance(self.answers.get(name), Exception):
-            raise self.answers.pop(name)
-        return self.answers.get(name, ANSWER)
-
-
-@pytest.fixture
-def infer_group(extractor, make_clip):
-    """Return a function that answers a group of jobs, each about its own copy of a video, and returns the rows.
-
-    The videos of those that are `replaced` are other ones by then.
-    """
-
-    def infer(engine, names, *, replaced="", **options):
-        uris = [str(make_clip(name=f"{name}.mp4", frames=24)) for name in names]
-        jobs = [
-            make_job(uri, prompt=f"{name}?", group="g", fingerprint=fingerprint)
-            for name, uri, fingerprint in zip(names, uris, current_fingerprints(extractor.objects, uris), strict=True)
-        ]
-        for name in replaced:
-            make_clip(name=f"{name}.mp4", frames=36)
-        shard, stream, rows = Shard(index=0, jobs=tuple(jobs)), FrameStream(), Rows()
-        context = replace(context_of(extractor, engine), writer=rows, **options)
-        lease = Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=len(jobs))
-        extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
-        infer_shard.fn(0, shard, stream, lease, context)
-        return rows
-
-    return infer
-
-
-@pytest.mark.parametrize(("replaced", "copied_from"), [("", "a"), ("a", None)])
-def test_an_answer_is_copied_only_if_its_video_is_the_one_that_was_compared(infer_group, replaced, copied_from):
-    engine = Scripted()
-
-    rows = infer_group(engine, "abc", replaced=replaced)
-
-    found = {result.job.job_id: result.copied_from for result in rows.results}
-    assert found == {"a": None, "b": copied_from, "c": copied_from}
-    assert len({result.provenance.fingerprint for result in rows.results}) == 3
-    assert engine.asked == dict.fromkeys("a" if copied_from else "abc", 1)
-
-
-def test_copies_of_a_job_that_fails_as_it_is_escalated_are_asked_and_escalated_themselves(infer_group):
-    engine = Scripted(a=replace(ANSWER, probabilities=(1.0,)))  # without a second choice there is no margin
-
-    rows = infer_group(engine, "abc", escalate_below=0.9)
-
-    assert [failure.job.job_id for failure in rows.failures] == ["a"]
-    assert {result.job.job_id: result.routed_by for result in rows.results} == {"b": "margin", "c": "margin"}
-    assert engine.asked == {"a": 1, "b": 2, "c": 2}
-
-
-@pytest.mark.usefixtures("no_pauses")
-def test_a_fault_while_copies_are_asked_keeps_the_answers_of_the_others(infer_group):
-    engine = Scripted(a=Rejected(code="x", message="No.", stage="inference"), c=StoreUnavailableError("Away."))
-
-    rows = infer_group(engine, "abc")
-
-    assert [failure.job.job_id for failure in rows.failures] == ["a"]
-    assert sorted(result.job.job_id for result in rows.results) == ["b", "c"]
-    assert engine.asked == {"a": 1, "b": 1, "c": 2}

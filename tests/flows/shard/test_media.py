@@ -19,18 +19,10 @@ from reelabel.seal import Seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Medium, ModelIdentity, RunSpec, Shard, group_by_views, views_of
 from tasks.plans.extracted import read_extracted, write_extracted
-from tests.clips import make_clip
 from tests.factories import ANSWER, make_extractor, make_job
 from tests.flows.shard.shards import make_context
 
-__all__ = ["make_clip"]
-
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
-
-
-@pytest.fixture
-def extractor(tmp_path, pool):
-    return make_extractor(tmp_path, pool)
 
 
 @pytest.fixture

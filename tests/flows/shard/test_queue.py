@@ -18,10 +18,11 @@ from infra.database.connect import connect
 from infra.errors import DatabaseUnavailableError, PlanForeignError, PlanLostError
 from infra.settings import DatabaseSettings, StoreSettings
 from reelabel.errors import ConfigurationError, DiskFullError, StoreUnavailableError
+from reelabel.sampling.options import Sampling
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import SPEC as SPEC_TABLE
-from tasks.domain import DescribeSpec, ModelIdentity
+from tasks.domain import DescribeSpec, EmbeddingSpec, ModelIdentity
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.lease import LeaseKeeper, Work, claim, finish_alone
@@ -73,7 +74,7 @@ def away():
     raise StoreUnavailableError("The store is away.")
 
 
-def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, planned, source_of):
+def test_a_shard_that_keeps_failing_is_given_up_and_the_others_go_on(db, planned, source_of):
     plan, tries = planned(3), 0
     source = source_of(plan)
     for leased in source:
@@ -89,7 +90,7 @@ def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, plan
     assert (state.done, state.failed, state.jobs_left) == (2, 1, 100)
 
 
-def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned, source_of):
+def test_where_shard_after_shard_fails_the_cause_is_reported(db, planned, source_of):
     plan = planned(9)
     source = source_of(plan)
 
@@ -327,3 +328,18 @@ def test_who_serves_all_plans_leaves_those_of_descriptions_to_their_runs(db, mak
     named = ServedPlans(plan_id=described[0].plan_id, idle_timeout_s=0, database=db)
     with pytest.raises(ConfigurationError, match="is of a run that describes videos"):
         named.spec_of(described[0])
+
+
+def test_who_serves_all_plans_leaves_those_with_an_image_text_model_to_their_runs(db, make_plan):
+    relevance = EmbeddingSpec(model=ModelIdentity(name="siglip"))
+    spec = SPEC.model_copy(update={"sampling": Sampling(sampler="relevant", num_frames=4), "relevance": relevance})
+    with db.begin() as connection:
+        connection.execute(SPEC_TABLE.insert().values(spec_id=spec.spec_id, body=spec.model_dump(mode="json")))
+    chosen, plan = make_plan(spec_id=spec.spec_id), make_plan()
+
+    with disable_run_logger():
+        assert ServedPlans(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
+
+    named = ServedPlans(plan_id=chosen.plan_id, idle_timeout_s=0, database=db)
+    with pytest.raises(ConfigurationError, match=f"The sampler relevant of plan {chosen.plan_id} needs an image-text"):
+        named.spec_of(chosen)

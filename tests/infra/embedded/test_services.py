@@ -50,6 +50,24 @@ def home(tmp_path):
     stop(tmp_path / "home")
 
 
+@pytest.fixture(scope="module")
+def _initialized(tmp_path_factory):
+    """A home folder whose services were started once and stopped."""
+    home = tmp_path_factory.mktemp("initialized") / "home"
+    start(Settings(home=home), wanted=BOTH)
+    stop(home)
+    return home
+
+
+@pytest.fixture
+def _initialized_home(home, _initialized):
+    """Begin with a copy of that folder, as most of the time of a first start goes to initdb."""
+    subprocess.run(["cp", "--archive", _initialized, home], check=True)
+
+
+after_a_first_start = pytest.mark.usefixtures("_initialized_home")
+
+
 @pytest.fixture
 def settings(home):
     return Settings(home=home)
@@ -115,9 +133,8 @@ def test_stored_data_survives_a_restart(settings):
         assert ObjectStore(again.store).read(f"{again.store.uri}/kept") == b"frames"
 
 
+@after_a_first_start
 def test_the_pid_file_of_a_killed_server_that_nobody_reaps_is_no_obstacle(settings, home):
-    start(settings, wanted=POSTGRES)
-    stop(home)
     owner = {"user": "nobody"} if os.geteuid() == 0 else {}  # Postgres minds only processes of its own user
     with subprocess.Popen(["true"], **owner) as zombie:
         until(lambda: Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
@@ -128,6 +145,7 @@ def test_the_pid_file_of_a_killed_server_that_nobody_reaps_is_no_obstacle(settin
     assert ServiceName.POSTGRES in _running_pids(home)
 
 
+@after_a_first_start
 def test_a_killed_service_is_restarted_with_its_data(settings, home):
     first = start(settings, wanted=BOTH)
     with psycopg.connect(first.database.owner_url.get_secret_value()) as connection:
@@ -144,6 +162,7 @@ def test_a_killed_service_is_restarted_with_its_data(settings, home):
     assert not set(pids.values()) & set(_running_pids(home).values())
 
 
+@after_a_first_start
 def test_a_service_that_is_killed_while_in_use_comes_back_and_the_next_command_works(home):
     command = _command(home, BOTH)
     assert [command.stdout.readline() for _ in range(2)] == ["begins\n", "has its services\n"]
@@ -161,6 +180,7 @@ def test_a_service_that_is_killed_while_in_use_comes_back_and_the_next_command_w
     assert _processes_of(home) == []
 
 
+@after_a_first_start
 def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, home):
     log = home / "logs" / "supervisor.log"
     for restarts in range(4):
@@ -174,6 +194,7 @@ def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, ho
     assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
 
 
+@after_a_first_start
 def test_services_end_with_a_supervisor_that_is_killed_and_the_next_command_starts_them_again(settings, home):
     start(settings, wanted=BOTH)
     os.kill(supervisor_pid(home), signal.SIGKILL)
@@ -190,6 +211,7 @@ def test_a_home_folder_may_have_a_long_path(tmp_path):
     assert _processes_of(home) == []
 
 
+@after_a_first_start
 def test_a_forked_process_does_not_keep_the_services_of_a_command(settings, home):
     with running(settings, wanted=POSTGRES):
         forked = os.fork()
@@ -201,6 +223,7 @@ def test_a_forked_process_does_not_keep_the_services_of_a_command(settings, home
     os.waitpid(forked, 0)
 
 
+@after_a_first_start
 @pytest.mark.parametrize("sent", [b"nonsense", b"7", b"[" * 5_000_000], ids=["no JSON", "no request", "too long"])
 def test_a_client_that_breaks_off_in_any_way_is_no_user_any_more(settings, home, sent):
     with running(settings, wanted=POSTGRES):
@@ -213,6 +236,7 @@ def test_a_client_that_breaks_off_in_any_way_is_no_user_any_more(settings, home,
     client.close()
 
 
+@after_a_first_start
 def test_commands_share_services_and_the_last_one_stops_them(home):
     first, second = (_command(home, POSTGRES) for _ in range(2))
     for command in (first, second):
@@ -274,6 +298,7 @@ def test_an_interrupted_command_leaves_no_process(home, number, after_s):
     _all_end(home)
 
 
+@after_a_first_start
 def test_services_of_a_killed_command_end(home):
     command = _command(home, POSTGRES)
     command.stdout.readline()
@@ -319,9 +344,8 @@ def test_folder_and_passwords_are_private_and_no_password_is_logged(settings, ho
     assert all(secret not in command_lines + logs for secret in secrets.values())
 
 
+@after_a_first_start
 def test_a_lost_password_is_explained(settings, home):
-    start(settings, wanted=POSTGRES)
-    stop(home)
     Home(home).secret_path("postgres").unlink()
 
     with pytest.raises(ConfigurationError, match=r"rejects the password in .*postgres\.secret"):
@@ -330,9 +354,8 @@ def test_a_lost_password_is_explained(settings, home):
     assert _processes_of(home) == []
 
 
+@after_a_first_start
 def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
-    start(settings, wanted=POSTGRES)
-    stop(home)
     (home / "postgres" / "data" / "postgresql.conf").write_text("nonsense = 1\n")
 
     with pytest.raises(ConfigurationError, match=r"postgres ended during startup: .*nonsense.*postgres\.log"):
@@ -341,6 +364,7 @@ def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
     assert _processes_of(home) == []
 
 
+@after_a_first_start
 def test_a_copy_of_the_folder_has_no_services(settings, home, tmp_path):
     start(settings, wanted=POSTGRES)
     copy = tmp_path / "copy"
@@ -352,6 +376,7 @@ def test_a_copy_of_the_folder_has_no_services(settings, home, tmp_path):
     stop(copy)
 
 
+@after_a_first_start
 def test_services_of_a_moved_folder_are_started_again_where_it_is_now(settings, home, tmp_path):
     start(settings, wanted=POSTGRES)
     pids = _running_pids(home)
@@ -366,6 +391,7 @@ def test_services_of_a_moved_folder_are_started_again_where_it_is_now(settings, 
     assert _processes_of(home) == []
 
 
+@after_a_first_start
 def test_services_that_run_where_nobody_sees_them_are_not_started_again(settings, home):
     lock = Home(home).open_lock()
     fcntl.flock(lock, fcntl.LOCK_EX)  # as the supervisor on another machine does, whose socket leads nowhere here

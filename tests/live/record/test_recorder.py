@@ -14,6 +14,7 @@ from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record import recorder as recorder_module
 from tasks.live.record.frame_part import read_part
 from tests.live.record.recorded import answered, image, start
+from tests.wait import until
 
 OPENED = {"model": "tiny", "config": {"model": "tiny"}, "versions": {"av": "18"}, "host": "h"}
 
@@ -156,6 +157,54 @@ def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_ser
 
     [session] = rows(db, LIVE_SESSION)
     assert (session["reason"], session["frames_kept"], session["frames_lost"]) == ("done", 1, 1)
+
+
+def test_a_store_that_is_away_is_not_tried_again_with_each_frame(recorder, monkeypatch):
+    attempts = []
+
+    def fail(record):
+        attempts.append(record)
+        raise DatabaseUnavailableError("Postgres is unavailable.")
+
+    monkeypatch.setattr(recorder_module, "_PART_BYTES", image(0).nbytes)
+    record = recorder.open(uuid4(), **OPENED)
+    with monkeypatch.context() as away:
+        away.setattr(recorder_module.SessionRecord, "write", fail)
+        for number in range(5):
+            record.keep(number=number, time_s=float(number), image=image(number))
+            until(lambda: attempts)
+            threading.Event().wait(0.05)
+    assert len(attempts) == 1
+
+
+def test_frames_that_a_defect_keeps_from_being_written_are_lost_and_the_end_is_written(
+    db, objects, store_settings, monkeypatch
+):
+    """Else they would fill the memory in which the frames of all sessions wait."""
+    monkeypatch.setattr(recorder_module, "_WAITING_BYTES", image(0).nbytes)
+    recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
+    faulty, other = (recorder.open(uuid4(), **OPENED) for _ in range(2))
+    encode = recorder_module.encode_part
+
+    def fail_one(frames, *, session_id, **options):
+        if session_id == faulty.session_id:
+            raise RuntimeError("a defect")
+        return encode(frames, session_id=session_id, **options)
+
+    monkeypatch.setattr(recorder_module, "encode_part", fail_one)
+    faulty.keep(number=0, time_s=0.0, image=image(1))
+    until(lambda: not faulty._waiting)
+    other.keep(number=0, time_s=0.0, image=image(1))
+    other.close(reason="done", frames_received=1)
+    faulty.keep(number=1, time_s=1.0, image=image(1))
+    with pytest.raises(RuntimeError):
+        faulty.close(reason="done", frames_received=2)
+
+    recorder.close()
+
+    sessions = {row["session_id"]: row for row in rows(db, LIVE_SESSION)}
+    assert [sessions[each.session_id]["frames_lost"] for each in (faulty, other)] == [2, 0]
+    assert sessions[faulty.session_id]["reason"] == "done"
 
 
 def test_a_query_is_a_row_when_answer_returns(recorder, db):

@@ -9,8 +9,7 @@ from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.arguments import free_share
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineConfig, PreviewRequest
-from tasks.model.engine.process import EngineProcess
-from tasks.model.engine.prompt_preview import preview_prompt
+from tasks.model.engine.process import EngineProcess, preview_prompt
 from tasks.model.identity import TINY_MODEL
 from tests.model.asked import frame_file, question
 

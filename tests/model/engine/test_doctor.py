@@ -3,6 +3,7 @@
 import pytest
 
 from infra.settings import RunSettings, Settings
+from tasks.model.engine import vllm_backend
 from tasks.model.engine.vllm_backend import VLLM
 
 
@@ -27,6 +28,17 @@ def test_only_a_machine_whose_runs_need_an_engine_must_have_vllm(look):
     assert here.detail == elsewhere.detail == "ImportError: no vLLM on this machine"
     assert here.advice.startswith("Install it again: `")
     assert elsewhere.advice == f"{here.advice} Only machines with infer workers need it."
+
+
+def test_a_vllm_that_hangs_is_a_fault_of_its_own_check(tmp_path, monkeypatch):
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(vllm_backend, "_TIMEOUT_S", 2)
+
+    _, found = VLLM.diagnose(Settings())
+
+    assert (found.ok, found.detail) == (False, "not imported within 2 s")
 
 
 def test_vllm_for_gpus_without_one_says_what_to_check(tmp_path, monkeypatch):

@@ -4,11 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from reelabel.errors import DiskFullError
 from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import EngineConfig
+from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import EnginePool
 from tests.model.asked import batch_about, frame_file, question
-from tests.stub_engine import answer_to
+from tests.stub_engine import COMMAND, answer_to
 
 BATCHES = [batch_about(question(), seed=seed) for seed in range(4)]
 ANSWERS = [[answer_to(question(), frame_file(seed))] for seed in range(4)]
@@ -46,6 +49,22 @@ def test_a_lost_engine_is_restarted_while_the_other_goes_on(pool, engines, tmp_p
     assert engines[1].pid == other
     pool.close()
     assert [engine.pid for engine in engines] == [None, None]
+
+
+def test_if_one_cannot_start_none_goes_on(tmp_path):
+    class Unstartable(EngineProcess):
+        def start(self):
+            raise DiskFullError("The disk is full.")
+
+    engines = [
+        EngineProcess(EngineConfig(model="a"), log_path=tmp_path / "a.log", start_timeout_s=60, command=COMMAND),
+        Unstartable(EngineConfig(model="b"), log_path=tmp_path / "b.log", start_timeout_s=60, command=COMMAND),
+    ]
+
+    with pytest.raises(DiskFullError), EnginePool([RecoveringEngine(engine) for engine in engines]):
+        pass
+
+    assert (engines[0].starts, engines[0].pid) == (1, None)
 
 
 def test_the_others_go_on_without_an_engine_that_fails_to_reload(pool, engines, tmp_path):

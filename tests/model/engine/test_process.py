@@ -72,6 +72,24 @@ def test_a_question_that_cannot_be_sent_does_not_stop_the_others(make_engine, te
     assert (refusal.code, refusal.stage) == ("internal", "inference")
 
 
+def test_an_engine_that_cannot_start_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "logs").write_text("No folder.")
+    engine = EngineProcess(
+        EngineConfig(model="a"),
+        log_path=tmp_path / "logs" / "engine.log",
+        start_timeout_s=60,
+        command=stub_engine.COMMAND,
+    )
+    before = sorted(Path("/proc/self/fd").iterdir())
+
+    with pytest.raises(OSError, match="logs"):
+        engine.start()
+
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert [each.name for each in tmp_path.iterdir()] == ["logs"]
+
+
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_temporary_files_of_an_engine_are_removed_with_it(make_engine, tmp_path, monkeypatch, end):
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -11,8 +11,7 @@ from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, PreviewRequest
-from tasks.model.engine.process import EngineProcess
-from tasks.model.engine.prompt_preview import preview_prompt
+from tasks.model.engine.process import EngineProcess, preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_info
 from tests.clips import write_clip

@@ -57,6 +57,7 @@ def model_info_of(tmp_path):
         pytest.param(PARTS + ASSISTANT, {}, None, id="no thoughts"),
         pytest.param("{{ raise_exception('no') }}", {}, None, id="refused"),
         pytest.param("{% broken", {}, None, id="broken"),
+        pytest.param("{{ 1 / 0 }}", {}, None, id="another error than the template engine's own"),
     ],
 )
 def test_a_prompt_that_ends_within_a_thought_is_refused(model_info_of, template, arguments, tag):
@@ -88,7 +89,7 @@ def test_a_template_is_found_in_any_file_that_may_have_it(model_info_of, file):
         ("I think so.", None),
     ],
 )
-def test_tags_of_thoughts_are_told_from_text(text, tag):
+def test_tags_of_thoughts_are_distinguished_from_text(text, tag):
     assert find_open_tag(text) == tag
 
 

@@ -36,6 +36,7 @@ def test_json_is_stored_without_blanks_around_it():
         pytest.param("[" * 100_000, id="too deep"),
         pytest.param("1" * 10_000, id="too many digits"),
         pytest.param('{"a": "\\u0000"}', id="a character that is not stored"),
+        pytest.param('{"\\ud83d": 1}', id="an unpaired surrogate"),
     ],
 )
 def test_an_answer_that_is_no_json_is_a_failure(text):
@@ -43,10 +44,17 @@ def test_an_answer_that_is_no_json_is_a_failure(text):
         read_words(in_words(schema=SCHEMA), text, finish_reason="stop", output_tokens=9)
 
 
-def test_a_backslash_before_a_code_is_no_code():
-    found = read_words(in_words(schema=SCHEMA), '{"a": "\\\\u0000"}', finish_reason="stop", output_tokens=9)
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        pytest.param('{"a": "\\\\u0000 \\\\ud800"}', '{"a": "\\\\u0000 \\\\ud800"}', id="escaped backslashes"),
+        pytest.param('{"a": "\\ud83d\\ude00"}', '{"a": "\N{GRINNING FACE}"}', id="a surrogate pair"),
+    ],
+)
+def test_what_only_looks_unstorable_is_kept(text, data):
+    found = read_words(in_words(schema=SCHEMA), text, finish_reason="stop", output_tokens=9)
 
-    assert found.data == '{"a": "\\\\u0000"}'
+    assert found.data == data
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_anything_in_a_response_is_an_answer_or_the_failure_of_its_question(stub
             assert len(one.message.encode()) < 4000
 
 
-def test_anything_in_what_is_asked_before_the_first_question_is_told_in_a_sentence():
+def test_anything_in_what_is_asked_before_the_first_question_is_reported_in_a_sentence():
     rng, said = random.Random(3), [b""]
     with gate("http://127.0.0.1:9/v1", lambda *_: (rng.choice([200, 200, 400, 500]), said[0])) as url:
         settings = ServerSettings(url=url, api_key=KEY, max_attempts=1)

@@ -24,7 +24,7 @@ from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.answers import read_logprobs
 from tasks.model.server.openai_backend import read_served_model_info
 from tests.certificates import Authority
-from tests.model.asked import batch_about, frame_file, in_words, question
+from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, check_offers
 from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
 from tests.vllm_server import CUT, DROPPED, KEY, NAME, gate
@@ -225,64 +225,6 @@ NO_ANSWER = [
 ]
 
 
-OBJECT = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
-CLOSED = OBJECT | {"additionalProperties": False}
-
-
-@pytest.mark.parametrize(
-    ("reply", "code", "words"),
-    [
-        (
-            (400, "Invalid schema: 'wat'."),
-            "schema_refused",
-            r"with its schema \(HTTP 400\): Invalid schema: 'wat'; change it",
-        ),
-        ((422, b'{"error": "Odd."}'), "schema_refused", r"with its schema \(HTTP 422\): Odd; change it"),
-        ((400, "The maximum context length is 9."), "prompt_too_long", "too long for the server"),
-    ],
-)
-def test_a_question_with_a_schema_that_is_rejected_says_that_it_may_be_the_schema(
-    stub_server, make_backend, reply, code, words
-):
-    batch = batch_about(in_words(schema='{"type": "wat"}'), question())
-
-    with gate(stub_server, lambda _path, body: reply if body and "response_format" in body else None) as url:
-        refused, chosen = make_backend(url).answer(batch)
-
-    assert (refused.code, refused.stage) == (code, "prompt")
-    assert re.search(words, refused.message), refused.message
-    assert chosen.probabilities
-
-
-@pytest.mark.parametrize(
-    ("schema", "is_strict"),
-    [
-        pytest.param(CLOSED, True, id="closed"),
-        pytest.param(OBJECT, False, id="open, as in the manual"),
-        pytest.param(CLOSED | {"required": []}, False, id="an optional property"),
-        pytest.param({"type": "array", "items": CLOSED}, True, id="a list of closed ones"),
-        pytest.param(CLOSED | {"properties": {"a": {"anyOf": [CLOSED, OBJECT]}}}, False, id="an open one within"),
-        pytest.param({"type": "object"}, False, id="any object"),
-        pytest.param({"type": "string"}, True, id="no object"),
-    ],
-)
-def test_a_schema_is_strict_only_where_openai_takes_it_as_such(stub_server, make_backend, schema, is_strict):
-    sent = []
-    reply = {"choices": [{"message": {"content": "{}"}, "finish_reason": "stop"}]}
-
-    def note(_path, body):
-        if body and "response_format" in body:
-            sent.append(body["response_format"]["json_schema"])
-            return 200, json.dumps(reply).encode()
-        return None
-
-    with gate(stub_server, note) as url:
-        [answer] = make_backend(url).answer(batch_about(in_words(schema=json.dumps(schema))))
-
-    assert answer.words.data == "{}"
-    assert sent == [{"name": "answer", "schema": schema, "strict": is_strict}]
-
-
 @contextmanager
 def odd_replies(url, replies, *, headers=None):
     """A gate that makes replies itself, by the text of the question; gives its URL, and how often each was asked.
@@ -421,7 +363,7 @@ def test_an_unusable_server_is_explained_with_the_setting_to_change(stub_server,
         make_backend(**{"url": stub_server} | settings).wait_ready()
 
 
-def test_an_address_without_v1_is_told_from_a_server_without_an_api(stub_server, make_backend):
+def test_an_address_without_v1_is_distinguished_from_a_server_without_an_api(stub_server, make_backend):
     def answers(path, _body):
         return None if path.startswith("/v1/") else (404, "Not Found")
 

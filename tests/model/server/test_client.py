@@ -4,10 +4,11 @@ import contextlib
 
 import pytest
 
+from infra.errors import ServerUnavailableError
 from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.model.server.client import ServerClient
-from tests.vllm_server import gate
+from tests.vllm_server import CUT, DROPPED, gate
 
 NOBODY = "http://127.0.0.1:9/v1"
 ANYWHERE = [b"<!doctype html>\n<html>", b"", b"[]", b"null", b'{"error": {"message": "Unexpected endpoint"}}']
@@ -45,6 +46,16 @@ def test_the_version_of_a_server_is_reported_if_it_has_one():
             contextlib.closing(_client(url)) as client,
         ):
             assert client.find_version() == expected
+
+
+@pytest.mark.parametrize("answer", [(DROPPED, b""), (200, CUT)], ids=["before an answer", "within it"])
+def test_a_connection_that_breaks_is_counted(answer):
+    """As another server may have taken the place of this one."""
+    with gate(NOBODY, lambda _path, _body: answer) as url, contextlib.closing(_client(url)) as client:
+        with pytest.raises(ServerUnavailableError, match="does not respond"):
+            client.complete({"messages": []})
+
+        assert client.connections_lost == 1
 
 
 def _client(url):

@@ -66,7 +66,7 @@ def test_what_a_question_sees_is_sent_in_order_and_answered_in_pieces(make):
 
 
 def test_speech_is_passed_on_beside_its_text(make):
-    model = make(speech_output=True, voice="echo")
+    model = make(voice="echo")
     events, answer = ask(model, produces_speech=True)
     said = [event.data for event in events if isinstance(event, Speech)]
 
@@ -92,7 +92,7 @@ def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make
         (Spoken.HALF_A_SAMPLE, "3 bytes, which are no whole samples"),
     ],
 )
-def test_an_answer_that_is_none_is_told_in_a_sentence(make, text, words):
+def test_an_answer_that_is_none_is_reported_in_a_sentence(make, text, words):
     with pytest.raises(InferenceError, match=words):
         ask(make(), text, produces_speech=True)
 
@@ -137,7 +137,7 @@ def test_a_session_that_ended_is_refused(make):
         ask(model)
 
 
-def test_a_wrong_key_is_told_when_the_service_starts(make):
+def test_a_wrong_key_is_reported_when_the_service_starts(make):
     with pytest.raises(ConfigurationError, match="rejects the API key"):
         make(api_key="wrong")
 
@@ -145,7 +145,7 @@ def test_a_wrong_key_is_told_when_the_service_starts(make):
 def test_info_says_what_the_settings_say(make):
     assert [(info.takes_audio, info.produces_speech) for info in (make().wait_ready(),)] == [(False, False)]
     assert make(audio_input=True).wait_ready().takes_audio
-    assert make(speech_output=True).wait_ready().produces_speech
+    assert make(voice="echo").wait_ready().produces_speech
     assert make().prefill([seen()]) is None
 
 

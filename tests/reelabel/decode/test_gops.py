@@ -55,8 +55,8 @@ def index_of(*, size, keyframes=tuple(KEYFRAMES), frames=48, gap=0, order=None):
     )
 
 
-def ranges(index, *places):
-    return [(each.start, each.end) for each in needed_ranges(index, np.array(places))]
+def ranges(index, *indices):
+    return [(each.start, each.end) for each in needed_ranges(index, np.array(indices))]
 
 
 LARGE, SMALL = 2 * BLOCK_BYTES, 1000

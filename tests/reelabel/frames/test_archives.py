@@ -36,7 +36,7 @@ from reelabel.sources.members import Member, MemberIndex, decode_members, encode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import stat_video
 from tasks.frame_cache.extractor import FrameExtractor
-from tests.clips import write_clip
+from tests.clips import LONG, write_clip
 from tests.reelabel.sources.web_server import serving
 
 NOISE = random.Random(4).randbytes(300_000)
@@ -46,7 +46,7 @@ SAMPLING = Sampling(num_frames=4)
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
     path = tmp_path_factory.mktemp("clip") / "clip.mp4"
-    return write_clip(path, size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    return write_clip(path, **LONG)
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +239,16 @@ def test_a_member_lies_within_the_allowed_folders_wherever_links_lead(tmp_path, 
     assert reader.fetch(
         stat_video(objects, f"{inside}/a.tar#clips/0.mp4", allow_roots=(inside,)), SAMPLING
     ).frames.shown.any()
+
+
+def test_a_version_is_found_again_whatever_its_column_is_called():
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"a#b": [b"clip"]}), sink)
+    store = ObjectStore(StoreSettings(), WebSettings(allow_private=True))
+
+    with serving() as server:
+        uri = f"{server.add('/a.parquet', body=sink.getvalue())}#column=a%23b&row=0"
+        assert store.read(uri, fingerprint=store.stat(uri).fingerprint) == b"clip"
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -24,7 +24,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.index_keys import index_key
 from reelabel.sources.object_store import ObjectStore
-from tests.clips import blank_packet, flag_as_keyframe
+from tests.clips import LONG, blank_packet, flag_as_keyframe
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 from tests.reelabel.sources.web_server import serving
 
@@ -33,7 +33,7 @@ FOUR = Sampling(num_frames=4)
 
 @pytest.fixture
 def clip(make_clip):
-    return make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    return make_clip(**LONG)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ SEGMENT = Segment(9.1, 11.2)
 # In Matroska, clusters of 5 s are read, and the first and the last of the file.
 @pytest.mark.parametrize(("name", "share"), [("clip.mp4", 0.15), ("clip.mkv", 0.4)])
 def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(reader, put, make_clip, name, share):
-    path = make_clip(name, size=(160, 120), frames=480, gop=12, b_frames=2, qp="2")
+    path = make_clip(name, **LONG | {"frames": 480, "gop": 12})
     sampling = Sampling(sampler="fps", fps=2)
     local = extract_local(path, sampling=sampling, limits=Limits(), segment=SEGMENT)
 
@@ -125,7 +125,7 @@ DENSE = {"sampling": Sampling(sampler="num_frames", num_frames=9), "segment": Se
 
 
 def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one(reader, put, make_clip):
-    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    path = make_clip(**LONG | {"b_frames": 0})
     intact = extract_local(path, limits=Limits(), **DENSE)
     flag_as_keyframe(path, 30)
 
@@ -138,7 +138,7 @@ def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one
 def test_a_remote_video_that_does_not_decode_as_its_header_says_is_downloaded_and_the_note_says_so(
     reader, put, make_clip
 ):
-    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    path = make_clip(**LONG | {"b_frames": 0})
     blank_packet(path, 30)
 
     got = reader.fetch(put(path), **DENSE)
@@ -160,7 +160,7 @@ def test_a_second_sampler_does_not_read_the_header_again(reader, put, clip):
 
 def test_the_index_of_an_earlier_version_of_a_video_is_not_used(reader, put, clip, make_clip):
     reader.fetch(put(clip), FOUR)
-    replaced = make_clip(size=(160, 120), frames=264, gop=24, b_frames=2, qp="2")
+    replaced = make_clip(**LONG | {"frames": 264})
 
     got = reader.fetch(put(replaced), FOUR)
 

@@ -17,8 +17,7 @@ from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-
-LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}
+from tests.clips import LONG
 
 
 @pytest.fixture

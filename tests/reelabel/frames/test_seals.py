@@ -16,6 +16,7 @@ from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.index_keys import SCHEMA_VERSION, index_key
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import FrameExtractor
+from tests.clips import LONG
 from tests.frame_files import frame_file_of, reversed_frames
 from tests.reelabel.frames.rewrite import rewrite
 
@@ -93,7 +94,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_sealed_file_that_belongs_to_something_else_is_made_again(open_extractor, store, make_clip, name):
+def test_a_sealed_file_that_belongs_to_something_else_is_regenerated(open_extractor, store, make_clip, name):
     extractor, uri = open_extractor(SEAL), upload(store, make_clip())
     asked = extractor.prepare(uri).identity
     put(
@@ -122,7 +123,7 @@ def with_copied_seal(data, identity):
 
 
 @pytest.mark.parametrize("alter", [forge, with_copied_seal])
-def test_a_forged_file_is_made_again_if_there_is_a_key(open_extractor, store, make_clip, alter):
+def test_a_forged_file_is_regenerated_if_there_is_a_key(open_extractor, store, make_clip, alter):
     extractor, uri = open_extractor(SEAL), upload(store, make_clip())
     asked = extractor.prepare(uri).identity
     whole = stored(extractor, asked)
@@ -144,7 +145,7 @@ def test_without_a_key_writers_to_the_store_can_forge_a_file(open_extractor, sto
 
 @KEYS
 @pytest.mark.parametrize("length", [0, 10, 1000, -1])
-def test_a_truncated_file_is_made_again(open_extractor, store, make_clip, seal, length):
+def test_a_truncated_file_is_regenerated(open_extractor, store, make_clip, seal, length):
     extractor, uri = open_extractor(seal), upload(store, make_clip())
     asked = extractor.prepare(uri).identity
     put(extractor, asked, stored(extractor, asked)[:length])
@@ -154,7 +155,7 @@ def test_a_truncated_file_is_made_again(open_extractor, store, make_clip, seal, 
 
 
 @pytest.mark.parametrize(("before", "after"), [(NO_KEY, SEAL), (SEAL, NO_KEY), (SEAL, Seal(b"another" * 5))])
-def test_after_a_change_of_key_every_file_is_made_again_once(open_extractor, store, make_clip, before, after):
+def test_after_a_change_of_key_every_file_is_regenerated_once(open_extractor, store, make_clip, before, after):
     uri = upload(store, make_clip())
     open_extractor(before).prepare(uri)
 
@@ -166,11 +167,11 @@ def test_after_a_change_of_key_every_file_is_made_again_once(open_extractor, sto
 
 @KEYS
 @pytest.mark.parametrize("store", ["s3"], indirect=True)  # videos in folders have no index files
-def test_an_index_file_of_another_video_is_made_again(open_extractor, store, make_clip, seal):
+def test_an_index_file_of_another_video_is_regenerated(open_extractor, store, make_clip, seal):
     extractor = open_extractor(seal, ranges_min_bytes=1)
-    large = {"size": (160, 120), "gop": 24, "qp": "1"}
     first, other = (
-        upload(store, make_clip(name, frames=frames, **large)) for name, frames in (("a.mp4", 240), ("b.mp4", 264))
+        upload(store, make_clip(name, **LONG | {"b_frames": 0, "frames": frames}))
+        for name, frames in (("a.mp4", 240), ("b.mp4", 264))
     )
     keys = []
     for uri in (first, other):

@@ -15,6 +15,7 @@ from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.sparse_file import CachedRange
+from tests.clips import LONG
 from tests.factories import make_extractor
 from tests.frame_files import encoding_of, with_pixel_rows
 from tests.reelabel.frames.rewrite import rewrite
@@ -27,7 +28,7 @@ def preparer(tmp_path, pool):
 
 @pytest.fixture
 def clip(make_clip):
-    return make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    return make_clip(**LONG)
 
 
 def stored(preparer, uri, **options):
@@ -47,7 +48,7 @@ def stored(preparer, uri, **options):
     ],
 )
 def test_ranges_decode_to_the_extracted_frames(preparer, pool, make_clip, name, options):
-    clip = make_clip(name, size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    clip = make_clip(name, **LONG)
     preparer = replace(preparer, sampling=Sampling(**{"num_frames": 4} | options))
 
     data = stored(preparer, clip)

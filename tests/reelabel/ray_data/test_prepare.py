@@ -5,6 +5,7 @@ import inspect
 import json
 import multiprocessing
 import pickle
+import socket
 import struct
 import sys
 import warnings
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from PIL.Image import fromarray
 
+from benchmarks.media.matrix import Cell
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_local
@@ -63,14 +65,14 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
         pytest.param({"fps": 60, "max_frames": 48}, "", id="every frame"),
     ],
 )
-def test_a_rate_that_would_be_too_many_frames_is_told_in_its_row(preparing, make_clip, sampling, note):
+def test_a_rate_that_would_be_too_many_frames_is_reported_in_its_row(preparing, make_clip, sampling, note):
     [[meta]] = preparing(sampling=sampling)({"video_uri": [str(make_clip())]})["video_meta"]
 
     assert meta["decode_note"].startswith(note)
     assert bool(meta["decode_note"]) == bool(note)
 
 
-def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip):
+def test_a_picked_frame_that_is_missing_is_reported_in_its_row(preparing, make_clip):
     path = make_clip("clip.mkv", gop=1, codec="mjpeg", pix_fmt="yuvj420p")
     blank_packet(path, 20)
 
@@ -98,6 +100,12 @@ def test_sampling_may_be_given_in_ray_datas_terms_or_ours(given, expected):
     assert parse_sampling(given) == replace(expected, **sides)
 
 
+def test_times_count_from_the_start_of_a_video_whose_clock_starts_later(preparing):
+    got = preparing()({"video_uri": [Cell("ts", "h264", "start-later").make()]})
+
+    assert got["video_meta"][0][0]["frame_timestamps"][0] == 0
+
+
 def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_clip):
     path = make_clip(frames=48, fps=12)
     whole = extract_local(path, sampling=parse_sampling({"fps": 3}), limits=Limits())
@@ -111,6 +119,12 @@ def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_cl
     assert len(times_s[1]) > 1
     assert all(1.0 <= time_s <= 2.0 for time_s in times_s[1])
     assert got["video_meta"][2][0]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."
+
+
+def test_a_column_of_small_floats_has_nulls_too(preparing, make_clip):
+    got = preparing()({"video_uri": [str(make_clip())], "start_s": np.array([np.nan], np.float32)})
+
+    assert not got["video_meta"][0][0]["failed"]
 
 
 @pytest.mark.parametrize("start_s", ["soon", True, np.inf])
@@ -193,7 +207,7 @@ def test_a_uri_that_is_empty_is_a_failure(preparing, column):
         assert meta["error"] == f"{column}: empty; give a path, a URI, or the bytes of a video."
 
 
-def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_told(preparing, make_clip):
+def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_reported(preparing, make_clip):
     path = make_clip()
     expected = extract_local(path, sampling=parse_sampling({"fps": 5}), limits=Limits())
 
@@ -467,6 +481,18 @@ def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_f
     child.kill()
     assert answers
     assert told.recv() == [""]
+
+
+def test_closing_ends_a_read_of_a_silent_server(preparing):
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        prepare = preparing(timeout_s=300)
+        prepared = threads.submit(prepare, {"video_uri": [f"http://127.0.0.1:{silent.getsockname()[1]}/clip.mp4"]})
+        connection, _ = silent.accept()
+
+        prepare.close()
+
+        assert prepared.result(60)["video_meta"][0][0]["error_type"] == "reading_ended"
+        connection.close()
 
 
 def _tell_of(prepare, batch, tell):

@@ -5,9 +5,9 @@ import numpy as np
 from reelabel.sampling.spec import SamplerSpec
 
 
-def sample_every_nth(sampling, facts):
-    step = max(1, facts.total_frames // sampling.num_frames)
-    return np.arange(0, facts.total_frames, step)[: sampling.num_frames]
+def sample_every_nth(sampling, video):
+    step = max(1, video.total_frames // sampling.num_frames)
+    return np.arange(0, video.total_frames, step)[: sampling.num_frames]
 
 
 EVERY_NTH = SamplerSpec(

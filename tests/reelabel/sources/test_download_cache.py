@@ -1,5 +1,6 @@
 """Whole copies of remote videos."""
 
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -75,7 +76,7 @@ def test_a_kept_copy_that_many_want_is_made_once(server, objects, tmp_path):
     assert len(server.requests("/video")) == 2
 
 
-def test_a_truncated_copy_is_made_again(server, objects, tmp_path):
+def test_a_truncated_copy_is_regenerated(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY))
     copies = DownloadCache(folder=tmp_path)
     with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as copy:
@@ -83,3 +84,20 @@ def test_a_truncated_copy_is_made_again(server, objects, tmp_path):
 
     with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as again:
         assert again.path.read_bytes() == BODY
+
+
+def test_what_a_killed_process_has_left_is_written_over(server, objects, tmp_path):
+    info = objects.stat(server.add("/video", body=BODY))
+    source = StoredSource(objects, info)
+
+    def write_a_part(path, **_):
+        path.write_bytes(BODY[:100])
+        os._exit(0)
+
+    if not (killed := os.fork()):
+        source.copy_to = write_a_part
+        with DownloadCache(folder=tmp_path).local_copy(source, max_bytes=len(BODY)):
+            os._exit(1)
+    os.waitpid(killed, 0)
+    with DownloadCache(folder=tmp_path).local_copy(source, max_bytes=len(BODY)) as copy:
+        assert [each.name for each in copy.path.parent.iterdir()] == ["video"]

@@ -27,7 +27,7 @@ from reelabel.options import Limits, WebOptions
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import stat_video
-from tests.clips import write_clip
+from tests.clips import LONG, write_clip
 from tests.http_server import Handler, serve
 
 DATA = bytes(range(256)) * 100
@@ -160,7 +160,7 @@ def test_a_video_on_a_filesystem_gives_the_same_frames_as_the_file(store, tmp_pa
     "work", [lambda reader, info: reader.fetch(info, Sampling()), lambda reader, info: reader.look(info.uri, info)]
 )
 def test_a_video_that_is_cut_short_while_it_is_read_has_changed(store, memory, pool, tmp_path, work):
-    video = write_clip(tmp_path / "clip.mp4", size=(160, 120), frames=240, gop=24, qp="2").read_bytes()
+    video = write_clip(tmp_path / "clip.mp4", **LONG | {"b_frames": 0}).read_bytes()
     memory.pipe_file("/bucket/clip.mp4", video)
     info = store.stat("fsspec+memory://bucket/clip.mp4")
     memory.pipe_file("/bucket/clip.mp4", video[:100])
@@ -193,7 +193,7 @@ def test_a_server_without_ranges_is_read_whole(store, http):
     assert store.read_part(info.uri, start=5, size=10, fingerprint=info.fingerprint) == DATA[5:15]
 
 
-def test_an_object_whose_versions_cannot_be_told_apart_is_refused(store, http):
+def test_an_object_whose_versions_cannot_be_distinguished_is_refused(store, http):
     with pytest.raises(ConfigurationError, match="neither a version nor a time"):
         store.stat(f"{http}/timeless.bin")
 

@@ -17,7 +17,9 @@ from reelabel.errors import (
     RangesIgnoredError,
     StoreUnavailableError,
 )
+from reelabel.sources.cancel import Cancellation
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.s3 import S3, _client
 from tests.reelabel.sources.web_server import serving
 
 
@@ -229,7 +231,7 @@ def test_a_server_that_ignores_ranges_is_noticed():
             store.read_range("s3://bucket/clip", start=2, size=3, fingerprint="s3:10:one")
 
 
-def test_plain_http_to_a_server_that_speaks_tls_is_told_from_one_that_is_not_running(store_settings):
+def test_plain_http_to_a_server_that_speaks_tls_is_distinguished_from_one_that_is_not_running(store_settings):
     address = store_settings.endpoint_url.replace("https://", "http://")
     plain = ObjectStore(replace(store_settings, endpoint_url=address, max_attempts=1))
 
@@ -238,3 +240,10 @@ def test_plain_http_to_a_server_that_speaks_tls_is_told_from_one_that_is_not_run
             StoreUnavailableError, match=r"check store.endpoint_url \(does the server need https://\?\)"
         ):
             ask()
+
+
+def test_stores_that_differ_in_their_prefix_alone_share_a_client(store_settings):
+    stores = [S3(replace(store_settings, uri=f"s3://frames/{name}"), frozenset(), Cancellation()) for name in "ab"]
+
+    assert stores[0]._settings == stores[1]._settings
+    assert _client(stores[0]._settings) is _client(stores[1]._settings)

@@ -16,16 +16,13 @@ from reelabel.extract import extract_local
 from reelabel.integrations.vllm import decode
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from tests.clips import make_clip
+from tests.clips import LONG, make_clip
 from tests.factories import make_extractor
 from tests.frame_files import encoding_of
 from tests.only_child import LOCKS, locks_of, only_child
 from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
 __all__ = ["make_clip"]
-
-# Enough bytes that packets are worth storing.
-LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}
 
 
 @pytest.fixture

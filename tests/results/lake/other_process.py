@@ -3,12 +3,22 @@
 import os
 import signal
 
+import deltalake  # noqa: F401 - imported before processes are forked
+import pyiceberg.catalog.sql
 import sqlalchemy
+from pyiceberg.utils.config import Config
 
 from tasks.results import read as rows
 from tasks.results.lake import export
 
 MOMENTS = ["amid its rows", "before it is marked"]
+
+
+def run_in(variables, function, *arguments):
+    """Run a function in an environment, which PyIceberg has read when it was imported."""
+    os.environ.update(variables)
+    pyiceberg.catalog._ENV_CONFIG = Config()
+    function(*arguments)
 
 
 def export_all(url, store, settings, dataset):

@@ -49,10 +49,12 @@ def labelled(db, dataset, *names, state="done"):
 
 
 def run_elsewhere(function, db, lake, argument):
-    """Run a function of `other_process` in one; returns its exit code."""
+    """Run a function of `other_process` in one, forked by a server that has imported it; returns its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([other_process.__name__])
     url = db.url.render_as_string(hide_password=False)
-    arguments = (url, lake.store, lake.settings, argument)
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    arguments = (dict(os.environ), function, url, lake.store, lake.settings, argument)
+    process = context.Process(target=other_process.run_in, args=arguments)
     process.start()
     process.join()
     return process.exitcode
@@ -173,9 +175,7 @@ def test_a_folder_is_read_by_its_partitions(db, objects, store_settings, tmp_pat
     assert rows["date"].dtype == pl.Date
 
 
-def test_an_attempt_that_failed_is_made_again_and_leaves_no_file_behind(
-    db, objects, store_settings, target, monkeypatch
-):
+def test_a_failed_attempt_is_retried_and_leaves_no_file_behind(db, objects, store_settings, target, monkeypatch):
     lake = Lake(db, objects, store_settings, target, "parquet")
     key = labelled(db, "d", "a", "b", "c")
     monkeypatch.setattr(parquet, "_FILE_BYTES", 1)
@@ -291,6 +291,31 @@ def test_a_run_that_was_thought_lost_and_went_on_is_exported_at_its_end(db, loca
     assert local.export() == 3
 
 
+def test_a_slow_export_of_rows_that_have_changed_is_made_again(db, local, monkeypatch):
+    key = labelled(db, "d", "a", "b", state="lost")
+    tables = {"parquet": export.ParquetFiles, "delta": export.DeltaTables, "iceberg": export.IcebergTables}
+    kind = tables[local.settings.export_format]
+    write, went_on = kind.write, []
+
+    def write_slowly(lake, table, parts, **facts):
+        parts = iter([*parts])
+        if not went_on:
+            went_on.append(True)
+            record_heartbeat(db, key.run_id)
+            ShardWriter(db, key).write([result(job("c"))], [])
+            close_run(db, key.run_id, state="done", message="")
+            assert local.export() == 3
+        return write(lake, table, parts, **facts)
+
+    monkeypatch.setattr(kind, "write", write_slowly)
+
+    local.export()
+
+    assert local.rows()["job_id"].to_list() == ["a", "b", "c"]
+    assert (local.listed(key)["rows"], local.listed(key)["state"]) == (3, "done")
+    assert local.export() == 0
+
+
 def test_the_list_of_a_run_has_no_signature_of_its_manifest(db, local):
     key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     signed = "https://user:word@h/jobs.parquet?X-Amz-Signature=abcdef"
@@ -319,7 +344,9 @@ def test_descriptions_are_a_table_of_their_own(db, local):
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("other", ["d", "e"])
-def test_a_commit_that_meets_another_is_made_again(db, objects, store_settings, tmp_path, monkeypatch, form, other):
+def test_a_commit_that_conflicts_with_another_is_retried(
+    db, objects, store_settings, tmp_path, monkeypatch, form, other
+):
     lake = Lake(db, objects, store_settings, f"file://{tmp_path}/lake", form)
     labelled(db, "d", "first")
     labelled(db, "e", "first of another")

@@ -107,12 +107,12 @@ def test_a_prompt_around_its_video_is_the_whole_prompt(learner, tokenizer):
     assert tokenizer.encode(tokenizer.decode(whole), add_special_tokens=False) == whole
 
 
-def test_both_losses_reach_the_vision_tower(learner):
+def test_both_losses_reach_the_vision_encoder(learner):
     rng = np.random.default_rng(3)
-    tower = learner.model.model.visual.patch_embed.proj.weight
+    weights = learner.model.model.visual.patch_embed.proj.weight
 
     for loss in (learner.answer_loss(draw_examples(rng, 4), 4.0), learner.glimpse_loss(draw_glimpses(rng, 1))):
-        (gradient,) = torch.autograd.grad(loss, tower)
+        (gradient,) = torch.autograd.grad(loss, weights)
         assert gradient.abs().max() > 0
 
 

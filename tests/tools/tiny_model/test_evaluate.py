@@ -9,10 +9,12 @@ from rich.console import Console
 from tasks.demo.shapes import OPPOSITES
 from tools.tiny_model.evaluate import accuracy_table, evaluate, make_evaluation, missed_targets
 
+CLIPS = 8
+
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
-    return make_evaluation(tmp_path_factory.mktemp("evaluation"), clips=16)
+    return make_evaluation(tmp_path_factory.mktemp("evaluation"), clips=CLIPS)
 
 
 def first_frame(uri):
@@ -26,8 +28,8 @@ def answer_all(rows):
 
 
 def test_every_clip_comes_forwards_backwards_and_black(manifest):
-    assert manifest.height == 16 * 3 * 3
-    assert manifest["subtask"].value_counts()["count"].to_list() == [48, 48, 48]
+    assert manifest.height == CLIPS * 3 * 3
+    assert manifest["subtask"].value_counts()["count"].to_list() == [CLIPS * 3] * 3
 
 
 def test_black_clips_are_black(manifest):

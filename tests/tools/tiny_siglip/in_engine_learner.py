@@ -15,7 +15,7 @@ def learner():
     return new_learner()
 
 
-def test_every_caption_and_every_text_of_the_shipped_banks_fits_the_text_tower():
+def test_every_caption_and_every_text_of_the_shipped_banks_fits_the_text_encoder():
     tokenizer = make_tokenizer()
 
     texts = [*ALL_CAPTIONS, *read_bank(PLACES).texts, *read_bank(ACTIVITIES).texts]

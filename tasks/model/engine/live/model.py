@@ -1,4 +1,4 @@
-"""The model of live sessions on engines of this machine; see `tasks.live.model.LiveModel`."""
+"""Answers live sessions on engines of this machine; see `tasks.live.model.LiveModel`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tasks.model.identity import ModelInfo
     from tasks.model.running_process import PendingRequest, RunningProcess
 
-# After each slice of a long prefix, questions get their turn, and the session names its newest prefix. Beside an answer
-# that is being written, slices are small: each delays the answer's next token.
+# A long prefix is prefilled in slices: between them, questions are admitted, and the session may replace its goal.
+# While an answer is generated, slices are small, as each delays its next token.
 _SLICE_ITEMS, _SLICE_ITEMS_BESIDE_ANSWER = 8, 1
 _ERRORS = {error.code: error for error in (PromptTooLongError, SpecialTokensError, ChoicesAmbiguousError)}
 
@@ -47,11 +47,11 @@ class _Request:
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
-    """What is known of a session."""
+    """A session, and what its engine has."""
 
     engine: EngineProcess
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
-    # Hashes of the items that its prompts begin with now, and after the next eviction; how far the model has read each.
+    # Hashes of the items that its prompts begin with now, and after the next eviction; and the prefilled part of each.
     goal: list[tuple[str, ...]] = field(default_factory=list)
     prefilled: list[tuple[str, ...]] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)  # hashes of the items that the engine's process has
@@ -62,11 +62,11 @@ class _Session:
         return max((_common(each, hashes) for each in self.prefilled), default=0)
 
     def aim_at(self, goal: list[tuple[str, ...]]) -> None:
-        """Replace the goal, and forget what was read and is no part of it."""
+        """Replace the goal, and forget prefilled items that are no part of it."""
         self.goal, self.prefilled = goal, [hashes[: self.known(hashes)] for hashes in goal]
 
     def note(self, prefix: Prefix) -> None:
-        """Forget what was read before the session's first audio: prompts begin otherwise since."""
+        """Forget what was prefilled before the session's first audio, with which prompts begin otherwise."""
         if prefix.has_audio and not self.has_audio:
             self.has_audio, self.prefilled = True, []
 
@@ -114,7 +114,7 @@ class EngineLiveModel:
         return session
 
     def _join(self, engine: EngineProcess) -> RunningProcess:
-        """Return the process that runs, which may be a new one, and knows nothing then."""
+        """Return the running process; if it is a new one, forget what its predecessor had."""
         running = engine.ensure_running()  # without the lock: ending a lost one takes a while
         with self._lock:
             if running is not self._running.get(engine):
@@ -128,7 +128,7 @@ class EngineLiveModel:
         hashes = [tuple(item.hash for item in prefix.items) for prefix in goal]
         engine = self._find(goal[0].session).engine
         running = self._join(engine)
-        with _losing(engine, running):
+        with _ending_lost(engine, running):
             return self._prefill(running, goal, hashes)
 
     def _prefill(
@@ -160,7 +160,7 @@ class EngineLiveModel:
         engine = self._find(prefix.session).engine
         engine.wait_ready()
         running = self._join(engine)
-        with _losing(engine, running):
+        with _ending_lost(engine, running):
             with self._lock:
                 session = self._find(prefix.session)
                 session.note(prefix)
@@ -211,7 +211,7 @@ class EngineLiveModel:
         fresh: int = 0,
         query: LiveQuery | None = None,
     ) -> _Request:
-        """Send a request with the items that the engine's process lacks; the lock is held."""
+        """Send a request with the items that the engine's process lacks. The caller holds the lock."""
         if outdated := session.sent - session.needed() - set(hashes):
             session.sent -= outdated
             running.post(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
@@ -235,10 +235,10 @@ class EngineLiveModel:
 
 
 @contextmanager
-def _losing(engine: EngineProcess, running: RunningProcess) -> Iterator[None]:
-    """Raise EngineLostError also if a full disk is the cause: those who wait ask again, and learn of it if it lasts."""
+def _ending_lost(engine: EngineProcess, running: RunningProcess) -> Iterator[None]:
+    """Raise EngineLostError even if a full disk is the cause: sessions ask again, and fail if it stays full."""
     try:
-        with engine.losing(running):
+        with engine.ending_lost(running):
             yield
     except DiskFullError as error:
         raise EngineLostError(f"The engine failed: {error.message}") from None

@@ -1,63 +1,30 @@
 """`reelabel live` against a real server of live sessions, with sources of real files and streams."""
 
-import functools
-import http.server
-import io
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from PIL import Image
 
 from flows.cli.live.run import LiveOptions, _Conversation, run_live
 from flows.cli.live.source import Source
 from infra.settings import LiveSettings, ServeSettings, Settings
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_local
-from reelabel.sampling.options import Sampling
 from reelabel_engine.live_items import AUDIO_HZ, AudioSpan
-from tests.clips import crop_in_container, write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
+from tests.flows.cli.live.sources import FPS, SECONDS, served, write_video
 from tests.flows.serve.live.server import live_server
-from tests.http_server import serve
 from tests.live.scripted_model import INFO
 from tests.live.sync_client import LiveClient
-from tests.reelabel.test_hdr import encode as encode_hdr
 
 pytestmark = pytest.mark.system
-FPS, SECONDS = 10, 2
 TONE_HZ = 440
 TOKEN = "sixteen-characters-or-more"
-
-
-def write_video(path, *, seconds=SECONDS, tone_hz=None, **options):
-    """Write a video that grows brighter, silent or with a tone on the left one of two channels at 44.1 kHz."""
-    with av.open(str(path), "w", **options) as container:
-        stream = container.add_stream("libx264", rate=FPS)
-        sound = container.add_stream("aac", rate=44_100, layout="stereo") if tone_hz else None
-        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
-        for number in range(FPS * seconds):
-            pixels = np.full((96, 128, 3), number * 12 % 256, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode(None))
-        if sound:
-            left = np.sin(2 * np.pi * tone_hz * np.arange(44_100 * seconds) / 44_100) * 0.5
-            samples = np.stack([left, np.zeros_like(left)]).astype(np.float32)
-            tone = av.AudioFrame.from_ndarray(samples, format="fltp", layout="stereo")
-            tone.sample_rate, tone.pts = 44_100, 0
-            container.mux(sound.encode(tone))
-            container.mux(sound.encode(None))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -99,18 +66,6 @@ def test_a_file_is_paced_as_a_camera_and_asked_about_at_its_end(server, video, c
     assert said[3].startswith("1 of 1 question answered: first token after ")
 
 
-def test_recordings_that_were_joined_are_played_one_after_the_other(tmp_path):
-    path = write_video(tmp_path / "joined.ts", seconds=1)
-    path.write_bytes(2 * path.read_bytes())
-
-    with Source(str(path), fps=4 * FPS) as source:
-        times_s = [part.time_s for part in source.parts()]
-
-    assert len(times_s) == 2 * FPS
-    assert sorted(times_s) == times_s
-    assert times_s[-1] - times_s[0] == pytest.approx(2, abs=0.2)
-
-
 def test_the_time_of_a_session_ends_while_a_picture_is_held(server, tmp_path, capsys):
     with av.open(str(tmp_path / "held.mkv"), "w") as container:
         stream = container.add_stream("libx264", rate=FPS)
@@ -126,41 +81,6 @@ def test_the_time_of_a_session_ends_while_a_picture_is_held(server, tmp_path, ca
     assert "1 of 1 question answered" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("rotation_deg", [0, 90, 180, 270])
-def test_the_frames_of_a_phone_are_sent_upright(tmp_path, rotation_deg):
-    path = write_clip(tmp_path / "phone.mp4", frames=2, size=(112, 56), rotation_deg=rotation_deg)
-    [upright] = extract_local(path, sampling=Sampling(num_frames=1)).images
-
-    with Source(str(path), fps=FPS) as source:
-        sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
-
-    assert sent.shape == upright.shape
-    assert np.abs(sent - upright).mean() < 10
-
-
-def test_the_frames_of_a_file_are_sent_without_what_its_container_crops(tmp_path):
-    path = write_clip(tmp_path / "clip.mp4", frames=2, size=(112, 56))
-    crop_in_container(path, 56, 28, left=28, top=14, size=(112, 56))
-    [shown] = extract_local(path, sampling=Sampling(num_frames=1)).images
-
-    with Source(str(path), fps=FPS) as source:
-        sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
-
-    assert sent.shape == shown.shape == (28, 56, 3)
-    assert np.abs(sent - shown).mean() < 10
-
-
-@pytest.mark.parametrize("transfer", ["HLG", "PQ"])
-def test_hdr_frames_are_sent_in_the_colours_of_sdr(tmp_path, transfer):
-    path = encode_hdr(tmp_path / "clip.mp4", transfer)
-    [shown] = extract_local(path, sampling=Sampling(num_frames=1)).images
-
-    with Source(str(path), fps=FPS) as source:
-        sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
-
-    assert np.abs(sent - shown).mean() < 3
-
-
 def test_questions_with_choices_are_asked_every_so_many_seconds(server, video, capsys):
     assert run_live(options(video, server.url, questions=("Dark?", "Red?"), choices=("yes", "no"), every_s=0.9)) == 0
 
@@ -168,7 +88,7 @@ def test_questions_with_choices_are_asked_every_so_many_seconds(server, video, c
     assert [line.split("  ")[1] for line in said] == ["Dark?", "Red?", "Dark?", "Red?"]
 
 
-def test_a_question_without_an_answer_is_told_and_counts(server, video, capsys):
+def test_a_question_without_an_answer_is_reported_and_counts(server, video, capsys):
     server.model.fails_with = ConfigurationError("The model is at fault.")
     try:
         assert run_live(options(video, server.url, limit_s=0.5)) == 1
@@ -342,7 +262,7 @@ def test_no_audio_is_sent_where_none_is_heard_wanted_or_there(request, capsys, t
     assert not any(isinstance(item, AudioSpan) for item in server.model.asked[-1][0].items)
 
 
-def test_audio_that_is_wanted_and_cannot_be_heard_is_told_in_a_sentence(server, hearing, video, sounding):
+def test_audio_that_is_wanted_and_cannot_be_heard_is_reported_in_a_sentence(server, hearing, video, sounding):
     with pytest.raises(ConfigurationError, match=r"^The model scripted accepts no audio; leave out --audio, or load"):
         run_live(options(sounding, server.url, audio=True))
     with pytest.raises(ConfigurationError, match=r"^The source has no audio; leave out --audio\.$"):
@@ -359,93 +279,7 @@ def test_a_camera_that_speaks_rtsp_is_a_source(server, capsys):
     assert 5 <= frames <= 16  # of 4 s at 4 a second, from when the stream is known
 
 
-def test_an_hls_address_is_a_source(tmp_path):
-    write_video(tmp_path / "live.m3u8", format="hls", options={"hls_time": "1", "hls_list_size": "0"})
-
-    with served(tmp_path) as url, Source(f"{url}/live.m3u8", fps=10) as source:
-        assert not source.is_file
-        assert len(list(source.parts())) >= 1
-
-
-def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, video):
-    segment = f"#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nfile://{video}\n#EXT-X-ENDLIST\n"
-    (tmp_path / "evil.m3u8").write_text(segment)
-
-    with served(tmp_path) as url, pytest.raises(ConfigurationError, match=r"cannot be opened|has no video"):
-        Source(f"{url}/evil.m3u8", fps=2)
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("missing.mp4", "missing.mp4 cannot be opened .*No such file or directory.*; check the source"),
-        ("ftp://host/x.mp4", "ftp://host/x.mp4 is not a source of frames; use a path, rtsp://"),
-        (__file__, "cannot be opened .*; check the source"),
-        (
-            "/dev/video99",
-            "/dev/video99 cannot be opened .*No such file.*; check that it is a webcam, that you may read it",
-        ),
-        ("/dev/null", "/dev/null cannot be opened .*; check that it is a webcam"),
-        ("rtsp://127.0.0.1:1/stream", "cannot be opened .*Connection refused"),
-    ],
-)
-def test_a_source_that_cannot_be_used_is_told_in_a_sentence(source, message):
-    with pytest.raises(ConfigurationError, match=message):
-        Source(source, fps=2)
-
-
-def test_a_source_that_may_not_be_read_is_told_in_a_sentence(tmp_path):
-    folder = tmp_path / "hidden"
-    folder.mkdir(mode=0)
-    is_root = os.geteuid() == 0
-    try:
-        if is_root:
-            os.seteuid(65_534)
-        with pytest.raises(ConfigurationError, match=r"video\.mp4 cannot be opened \(Permission denied\); check"):
-            Source(f"{folder}/video.mp4", fps=2)
-    finally:
-        if is_root:
-            os.seteuid(0)
-        folder.chmod(0o700)
-
-
-_WATCH = """
-from flows.cli.live import source
-source._SILENCE_S, source._JOIN_S = 1, 0.1
-try:
-    with source.Source("/dev/video42", fps=5) as webcam:
-        for part in webcam.parts():
-            print(f"{part.time_s:.1f}", len(part.jpeg) > 1000, flush=True)
-except source.ConfigurationError as error:
-    print(error.message)
-"""
-
-
-@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler builds what stands in for a webcam")
-def test_a_webcam_is_a_source_and_one_that_stalls_or_is_unplugged_is_told(tmp_path):
-    driver = tmp_path / "webcam.so"
-    code = Path(__file__).with_name("webcam.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", driver, code, "-ldl"], check=True)
-    watching = [
-        subprocess.Popen(
-            [sys.executable, "-c", _WATCH],
-            env=os.environ | {"LD_PRELOAD": str(driver), how: frames},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for how, frames in (("WEBCAM_STALLS", "0"), ("WEBCAM_STALLS", "60"), ("WEBCAM_GOES", "60"))
-    ]
-    silent, stalled, gone = ([*each.communicate()[0].splitlines()] for each in watching)
-
-    check = "; check that it is a webcam, that you may read it, and that no other program uses it."
-    assert silent == [f"/dev/video42 has sent nothing for 1 seconds{check}"]
-    assert stalled[-1] == silent[0]
-    assert gone[-1] == f"/dev/video42 ended with an error (No such device){check}"
-    assert 4 <= len(gone) - 1 <= 15  # of 60 at 30 a second, those that 5 a second takes
-    assert {line.split()[1] for line in (*stalled[:-1], *gone[:-1])} == {"True"}
-
-
-def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(video, tmp_path):
+def test_a_server_that_is_not_there_or_something_else_is_reported_in_a_sentence(video, tmp_path):
     with pytest.raises(ConfigurationError, match=r"No live sessions are served at ws://127\.0\.0\.1:1/.*--url"):
         run_live(options(video, "http://127.0.0.1:1"))
     with (
@@ -494,25 +328,10 @@ def test_ctrl_c_ends_the_session_and_prints_what_became_of_it(server, tmp_path):
     assert "answered: first token after" in rest
 
 
-def test_a_server_that_does_not_come_back_is_told(video, capsys):
+def test_a_server_that_does_not_come_back_is_reported(video, capsys):
     with live_server(settings=Settings(live=LiveSettings(resume_s=1))) as server:
         threading.Timer(0.7, server.end).start()
 
         assert run_live(options(video, server.url)) == 1
 
     assert "The connection was lost and could not be resumed in time." in capsys.readouterr().err
-
-
-@contextmanager
-def served(folder):
-    """Serve a folder's files by HTTP."""
-    handler = functools.partial(_Quiet, directory=str(folder))
-    with serve(handler) as web:
-        yield web.url
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        """Say nothing."""

@@ -191,6 +191,11 @@ REPEATED = [
         "reelabel classify m.parquet --model 'a b' --num-frames 4 --force",
     ),
     (
+        "classify",
+        {"manifest": "m.parquet", "overrides": {"prompts": {"examples": ""}, "sampling": {"frame_recovery": False}}},
+        "reelabel classify m.parquet --no-frame-recovery --examples ''",
+    ),
+    (
         "describe",
         {"manifest": "m.parquet", "options": {"tags": "t.txt"}, "keep_going": True},
         "reelabel describe m.parquet --tags t.txt --keep-going",
@@ -219,8 +224,9 @@ def test_the_command_that_repeats_a_run_is_understood(kind, parameters, repair):
 def test_stopped_services_are_reported_as_not_shown(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
 
-    shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status").stdout
+    shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path / "none"), "COLUMNS": "160"}, "status").stdout
 
+    assert not (tmp_path / "none").exists()
     assert "No runs are shown, because Postgres is stopped." in shown
     assert "No schedules are shown, because Prefect is stopped." in shown
     assert "To start stopped services: reelabel up" in shown

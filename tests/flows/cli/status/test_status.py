@@ -16,7 +16,7 @@ from reelabel_engine.protocol import EngineConfig
 from sql.migrate import downgrade
 from tasks.database.live_tables import LIVE_SESSION
 from tasks.model.engine.process import EngineProcess
-from tasks.model.keeper import WarmEngines
+from tasks.model.warm_engines import WarmEngines
 from tasks.results.overview import list_runs
 from tasks.results.runs import cancel_run, open_run, update_run
 from tests import stub_engine

@@ -28,7 +28,9 @@ def page(services, database_url, tmp_path):
         pytest.param(Work.EXTRACT, [], id="an extract worker"),
     ],
 )
-def test_a_stage_that_nobody_serves_is_told_with_the_command_that_starts_a_worker(db, page, make_plan, leased, missing):
+def test_a_stage_that_nobody_serves_is_reported_with_the_command_that_starts_a_worker(
+    db, page, make_plan, leased, missing
+):
     plan = make_plan()
     if leased:
         claim(db, plan.plan_id, leased, holder="there", lease_s=600)

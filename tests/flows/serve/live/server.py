@@ -48,11 +48,7 @@ def live_server(**options):
         opened.bind(("127.0.0.1", 0))
         routers = [
             live_router(sessions),
-            page_router(
-                needs_token=settings.serve.token is not None,
-                takes_audio=info.takes_audio,
-                produces_speech=info.produces_speech,
-            ),
+            page_router(info, needs_token=settings.serve.token is not None),
         ]
         app = make_app(service, routers, open_paths=OPEN_PATHS)
         server = uvicorn.Server(uvicorn.Config(app, loop="asyncio", log_config=None, timeout_graceful_shutdown=2))

@@ -50,7 +50,7 @@ def speaking_url():
     model_info = read_model_info(str(TINY_MODEL))
     with ExitStack() as stack:
         server = stack.enter_context(serve_stub())
-        settings = ServerSettings(url=server, api_key=SecretStr(KEY), audio_input=True, speech_output=True)
+        settings = ServerSettings(url=server, api_key=SecretStr(KEY), audio_input=True, voice="alloy")
         model = stack.enter_context(closing(ServerLiveModel(settings, model_info, max_frame_px=5000, encode=encoder())))
         yield stack.enter_context(served(model, model.wait_ready()))
 
@@ -145,7 +145,7 @@ def test_a_first_message_that_begins_no_session_ends_the_connection(url, first, 
         ({"type": "session.config"}, "unexpected_message"),
     ],
 )
-def test_a_bad_message_is_told_and_the_session_goes_on(url, message, code):
+def test_a_bad_message_is_reported_and_the_session_goes_on(url, message, code):
     with Client(url, {}) as client:
         client.send(message)
         assert client.last("error")["code"] == code

@@ -118,7 +118,7 @@ def compare_audio(folder):
     model = positions_model(renderer)
     positions, _ = mrope_positions(model, model.get_mrope_input_positions, ids, _features(ours))
 
-    chat = renderer.lay_out(TEXT, SYSTEM, ("video",))
+    chat = renderer.render_chat(TEXT, SYSTEM, ("video",))
     prompt = {
         "prompt": chat.text,
         "prompt_token_ids": list(chat.token_ids),

@@ -188,7 +188,7 @@ def test_batches_are_answered_beside_live_sessions(engine, model):
         assert reading.result(20)[-1].prompt_tokens == 100
 
 
-def test_a_refused_question_is_told_in_a_sentence_and_the_session_goes_on(model):
+def test_a_refused_question_is_reported_in_a_sentence_and_the_session_goes_on(model):
     model.open("one")
 
     with pytest.raises(PromptTooLongError, match="The prompt is too long"):
@@ -198,7 +198,7 @@ def test_a_refused_question_is_told_in_a_sentence_and_the_session_goes_on(model)
 
 
 @pytest.mark.parametrize("killed", ["by a question", "from outside"])
-def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engine, killed):
+def test_a_lost_engine_is_reported_and_everything_is_read_and_asked_again(make_engine, killed):
     engine = make_engine(live_sessions=4)
     model = EngineLiveModel([engine], CARD, max_frame_px=5000)
     model.open("one")

@@ -85,7 +85,7 @@ def test_sizes_are_found_again_without_the_videos():
     assert archive.bytes_read <= 256 * 1024  # the footer
 
 
-def test_a_large_row_group_is_told(monkeypatch):
+def test_a_large_row_group_is_reported(monkeypatch):
     archive = archive_of({"mp4": VIDEOS})
     assert content(archive, "column=mp4&row=1").note == ""
     monkeypatch.setattr(parquet_rows, "LARGE_GROUP_BYTES", 200_000)

@@ -1,70 +1,25 @@
-"""Tasks and videos of the comparison with other tools."""
+"""Sixteen frames of each of many videos, whole or cut out of an hour, and of videos that cannot be read."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from benchmarks.media.clips import FPS, BenchClip
+from benchmarks.peers.measure import Case, count_faults
 from benchmarks.peers.scripts.job import FrameJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.peers.measure import Bench
+    from benchmarks.peers.measure import Bench, Rows
     from reelabel.sources.object_store import ObjectStore
 
-    Rows = Sequence[Mapping[str, Any]]
-
 FRAMES = 16
-QUESTIONS_PER_VIDEO = 8
 SHORT_S, LONG_S, FILM_S = _LENGTHS_S = (32, 600, 3600)  # the shortest has 16 keyframes
 _SEGMENT_S = 30
 _DIRTY_EVERY, _DIRTY_FIRST = 50, 7
 _LEAST_RATIO = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What a script is asked for in one run.
-
-    Attributes:
-        name: Name in tables.
-        kind: Folder of the scripts.
-        state: Name of the folder that the run shares with those before it, of the same peer and round.
-        kill_at_rows: At how many answered rows the run is killed, after which the next one continues it; 0 lets it end.
-    """
-
-    name: str
-    kind: ClassVar[str]
-    state: ClassVar[str] = ""
-    kill_at_rows: int = 0
-
-    @property
-    def wants(self) -> str:
-        """What a peer may lack."""
-        raise NotImplementedError
-
-    @property
-    def is_race(self) -> bool:
-        """Whether we should be first."""
-        return True
-
-    @property
-    def least_ratio(self) -> float:
-        """How many times as long as we the best tool should take."""
-        return 1.0
-
-    def faults(self, rows: Rows) -> dict[str, int]:
-        """Count what is wrong with the rows of a run."""
-        raise NotImplementedError
-
-    def figures(self, rows: Rows) -> dict[str, int]:
-        """Return what is counted of the rows of a run, by its heading."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,16 +87,6 @@ class FrameCase(Case):
         return counts | {"failed": counts["failed"] - len(bad) + silent, "short": short, "silent": silent}
 
 
-def count_faults(rows: Rows, wanted: int) -> dict[str, int]:
-    """Count what is wrong with the rows of one run about `wanted` videos."""
-    reported = Counter(row["id"] for row in rows)
-    return {
-        "lost": wanted - len(reported),
-        "doubled": sum(number - 1 for number in reported.values()),
-        "failed": sum(bool(row["error"]) for row in rows),
-    }
-
-
 def frame_cases(shorts: int, longs: int, films: int) -> list[FrameCase]:
     """Return the cases, for numbers of clips of 32 s, of 600 s and of an hour."""
     clips = {length_s: BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s) for length_s in _LENGTHS_S}
@@ -187,8 +132,8 @@ class FrameVideos:
         self._folder, self._objects, self._root_uri = folder, objects, root_uri
         self._stored: set[str] = set()
 
-    def ask(self, case: Case, bench: Bench) -> Callable[[str], FrameJob]:
-        """Store the videos of a case; return what makes a script's job, given its folder."""
+    def job(self, case: Case, bench: Bench, folder: str) -> FrameJob:
+        """Store the videos of a case; return a script's job, which may store something in the folder."""
         assert isinstance(case, FrameCase)
         uris = [f"{self._root_uri}/{case.folder_name}/{name}" for name in case.file_names]
         body = case.clip.make(self._folder).read_bytes()
@@ -197,18 +142,14 @@ class FrameVideos:
                 # Its index is at the end of the file, and lost with it.
                 self._objects.replace(uri, body[: len(body) // 2] if "broken" in uri else body)
             self._stored.add(uri)
-        return partial(_frame_job, case, uris, bench)
-
-
-def _frame_job(case: FrameCase, uris: list[str], bench: Bench, folder: str) -> FrameJob:
-    return FrameJob(
-        uris=uris,
-        choice=case.choice,
-        frames=FRAMES,
-        start_s=case.start_s,
-        end_s=case.end_s,
-        fps=FPS,
-        is_whole=case.is_whole,
-        folder=folder,
-        **bench.reach(),
-    )
+        return FrameJob(
+            uris=uris,
+            choice=case.choice,
+            frames=FRAMES,
+            start_s=case.start_s,
+            end_s=case.end_s,
+            fps=FPS,
+            is_whole=case.is_whole,
+            folder=folder,
+            **bench.reach(),
+        )

@@ -1,7 +1,7 @@
 """Make PyPI's CUDA-linked torchvision importable with a CPU build of torch.
 
 Importing it registers fake kernels for two operators whose schemas only its CUDA library declares;
-declaring the schemas first is enough. `make .venv/installed` copies this file into site-packages, where a `.pth` file
+declaring the schemas first is enough. `make engine` copies this file into site-packages, where a `.pth` file
 runs it whenever Python starts; elsewhere, only processes whose PYTHONPATH contains this folder run it. It therefore
 imports nothing but what Python has already imported, and torch only when torchvision is imported.
 """

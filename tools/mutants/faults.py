@@ -1,44 +1,18 @@
-"""Whether tests notice small faults: `python -m tools.mutants --count 300 --seed 1`.
-
-Writes one fault at a time into a copy of the checkout, at a random place of the product's code, and runs the tests
-beside that code, those of the fast tier. What passes them all is listed, with its change: a missing test, code that
-does nothing, or a change that means the same. Tests that fail without a fault are left out, and listed.
-"""
+"""Small faults that can be written into the code, one at a time."""
 
 from __future__ import annotations
 
 import ast
-import os
 import random
 import re
-import shutil
-import signal
 import subprocess
 from bisect import bisect_right
-from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from queue import SimpleQueue
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
 
-import pytest
-import typer
-
-from infra.processes import kill_children
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROOMS = ("reelabel", "engine/reelabel_engine", "flows", "tasks", "infra")
-_TIMEOUT_S = 900
-# What a fault does to tests that pass without it: they fail, or it cannot be imported by them or by a conftest.
-_FAILED = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR}
-_PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -211,138 +185,14 @@ class _Finder(ast.NodeVisitor):
         return self._starts[line - 1] + column
 
 
-def find_tests(file: str, tests: Path) -> list[list[Path]]:
-    """Return what to run, one after another, the likeliest first.
-
-    These are the tests that import a file, those in the folder that mirrors the file's, and those right in the folders
-    above it, which use several of its parts.
-    """
-    parts = Path(file.removeprefix("tasks/").replace("engine/reelabel_engine", "engine")).with_suffix("").parts
-    mirrors = (tests.joinpath(*parts[:count]) for count in range(len(parts), 0, -1))
-    found = [mirror for mirror in mirrors if mirror.is_dir()]
-    folder, *above = found or [tests]
-    module = ".".join(Path(file.removeprefix("engine/")).with_suffix("").parts).removesuffix(".__init__")
-    imports = re.compile(rf"\b(?:from|import) {re.escape(module)}\b(?!\.)")
-    near = [path for path in sorted(folder.rglob("test_*.py")) if imports.search(path.read_text())]
-    return [group for group in (near, found[:1], *(sorted(each.glob("test_*.py")) for each in above)) if group]
-
-
-def _tracked(*folders: str) -> list[str]:
+def tracked_files(*folders: str) -> list[str]:
+    """Return the names of the files that git tracks, relative to the root."""
     listed = subprocess.check_output(("git", "ls-files", "-z", *folders), cwd=ROOT, text=True)  # noqa: S603, S607
     return listed.split("\0")[:-1]
 
 
-def copy_checkout(copy: Path) -> None:
-    """Copy the tracked files, and link the environments."""
-    for name in _tracked():
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, copy / name)
-    for environment in (".venv", ".venv-engine"):
-        (copy / environment).symlink_to(ROOT / environment)
-
-
-def is_noticed(mutant: Mutant, copy: Path, passing: dict[tuple[str, ...], bool]) -> bool:
-    """Tell whether a test beside the fault fails, or does not end in time.
-
-    Args:
-        mutant: The fault.
-        copy: The copy of the checkout to write it into.
-        passing: Whether tests pass without a fault; those not in it are run, and added.
-    """
-    for paths in find_tests(mutant.file, copy / "tests"):
-        tests = tuple(str(path.relative_to(copy)) for path in paths)
-        if tests not in passing:
-            passing[tests] = _run(tests, copy) in _PASSED
-        if passing[tests]:
-            with _written(mutant, copy):
-                ended = _run(tests, copy)
-            if ended is None or ended in _FAILED:
-                return True
-    return False
-
-
-@contextmanager
-def _written(mutant: Mutant, copy: Path) -> Iterator[None]:
-    path = copy / mutant.file
-    source = path.read_bytes()
-    path.write_bytes(mutant.applied(source))
-    try:
-        yield
-    finally:
-        path.write_bytes(source)
-
-
-def _run(tests: tuple[str, ...], copy: Path) -> int | None:
-    """Return pytest's exit status; None if it did not end in time."""
-    command = (".venv/bin/python", "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not system", "-p", "no:cacheprovider")
-    environment = os.environ | {
-        # Before the installed packages, which are those of the checkout itself.
-        "PYTHONPATH": os.pathsep.join(map(str, (copy, copy / "engine"))),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    with subprocess.Popen(  # noqa: S603
-        [*command, *tests],
-        cwd=copy,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        process_group=0,
-    ) as run:
-        try:
-            return run.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(run.pid, signal.SIGKILL)
-            return None
-
-
 def choose(count: int, seed: int, rooms: tuple[str, ...] = ROOMS) -> list[Mutant]:
     """Return faults at random places of all that there are."""
-    files = [name for name in _tracked(*rooms) if name.endswith(".py")]
+    files = [name for name in tracked_files(*rooms) if name.endswith(".py")]
     found = [mutant for file in files for mutant in find_mutants(file, (ROOT / file).read_text())]
     return random.Random(seed).sample(found, min(count, len(found)))  # noqa: S311
-
-
-def main(
-    count: Annotated[int, typer.Option(min=1, help="How many faults.")] = 300,
-    seed: Annotated[int, typer.Option(help="Which ones.")] = 1,
-    processes: Annotated[int, typer.Option(min=1, help="How many are tried at the same time.")] = 2,
-    room: Annotated[list[str] | None, typer.Option(help="Folder or file of the code; may be repeated.")] = None,
-) -> None:
-    """Write small faults into the code at random; list those that its tests do not notice."""
-    tried: dict[str, list[tuple[Mutant, bool]]] = defaultdict(list)
-    copies: SimpleQueue[Path] = SimpleQueue()
-    passing: dict[tuple[str, ...], bool] = {}
-    with TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(processes) as threads:
-        for number in range(processes):
-            copy_checkout(copy := Path(folder, str(number)))
-            copies.put(copy)
-
-        def attempt(mutant: Mutant) -> tuple[Mutant, bool]:
-            copy = copies.get()
-            try:
-                return mutant, is_noticed(mutant, copy, passing)
-            finally:
-                copies.put(copy)
-
-        pending = [threads.submit(attempt, mutant) for mutant in choose(count, seed, tuple(room or ROOMS))]
-        try:
-            for number, done in enumerate(as_completed(pending), start=1):
-                mutant, noticed = done.result()
-                tried["/".join(Path(mutant.file).parts[:2])].append((mutant, noticed))
-                typer.echo(f"{number:4} {'noticed' if noticed else 'MISSED '} {mutant}")
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-            kill_children()  # of an interrupted call
-
-    typer.echo("\n| code | faults | noticed |\n|---|--:|--:|")
-    tried["all"] = [outcome for outcomes in tried.values() for outcome in outcomes]
-    for code, outcomes in sorted(tried.items()):
-        share = sum(noticed for _, noticed in outcomes) / len(outcomes)
-        typer.echo(f"| {code} | {len(outcomes)} | {share:.0%} |")
-    typer.echo("\n".join(["", *sorted(str(mutant) for mutant, noticed in tried["all"] if not noticed)]))
-    for tests in sorted(tests for tests, passed in passing.items() if not passed):
-        typer.echo(f"Left out, as they fail without a fault: {' '.join(tests)}")
-
-
-if __name__ == "__main__":
-    typer.run(main)

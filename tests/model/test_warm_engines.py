@@ -16,7 +16,7 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.keep import socket_in
 from reelabel_engine.protocol import AskBatch, EngineConfig, EngineInfo, EngineLoaded, encode
 from tasks.model.engine.process import EngineProcess
-from tasks.model.keeper import WarmEngines
+from tasks.model.warm_engines import WarmEngines
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.other_user import STRANGER
@@ -186,7 +186,7 @@ def test_a_run_that_is_killed_takes_a_kept_engine_with_it(run, warm, tmp_path):
 import sys, time
 from pathlib import Path
 from reelabel_engine.protocol import EngineConfig
-from tasks.model.keeper import WarmEngines
+from tasks.model.warm_engines import WarmEngines
 from tasks.model.engine.process import EngineProcess
 
 model, log, folder, *command = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Loaded engines that were left to the next run; each waits on a socket, and ends by itself (`reelabel_engine.keep`).
+"""Loaded engines that are kept for the next run; each listens on a socket, and ends by itself (`reelabel_engine.keep`).
 
 A run of the same model and arguments takes one over; a run of another model ends it.
 """
@@ -40,7 +40,7 @@ class KeptEngine(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmEngines:
-    """The engines that are kept below a home folder."""
+    """The engines kept below a home folder."""
 
     folder: Path
     keep_s: float = 0.0
@@ -59,7 +59,7 @@ class WarmEngines:
         return self.folder / f"{key}-{gpus}-{secrets.token_hex(4)}.json"
 
     def take(self, key: str, gpus: str) -> KeptEngine | None:
-        """Take over an engine of a key and GPUs; end those of other keys."""
+        """Take over an engine with a key and GPUs, if there is one; end those with other keys."""
         for path, facts in self._kept():
             if not path.name.startswith(f"{key}-"):
                 _end(path, facts)
@@ -81,13 +81,12 @@ class WarmEngines:
 
 
 class AdoptedProcess:
-    """A process that another one has started."""
+    """A process started by another one, with the part of `Popen` that is used."""
 
     def __init__(self, pid: int) -> None:
-        """Open it: the id may be that of another process later."""
         self.pid = pid
         self.returncode: int | None = None
-        self._descriptor = os.pidfd_open(pid)
+        self._descriptor = os.pidfd_open(pid)  # as the id may be that of another process later
 
     def wait(self, timeout: float | None = None) -> int:
         ended = select.poll()
@@ -102,7 +101,7 @@ class AdoptedProcess:
 
 
 def _connect(path: Path, facts: dict[str, Any]) -> KeptEngine | None:
-    """Take over an engine; None if it is gone, or another process has taken it."""
+    """Take over an engine; None if it has ended, or another process has taken it."""
     temporary = Path(facts["temporary"])
     with suppress(OSError, EOFError, ValueError), socket.socket(socket.AF_UNIX) as engine:
         engine.settimeout(_ANSWER_S)
@@ -122,7 +121,7 @@ def _end(path: Path, facts: dict[str, Any]) -> bool:
     found = _connect(path, facts)
     if found:
         found.connection.close()
-        with suppress(subprocess.TimeoutExpired):  # it ends all the same
+        with suppress(subprocess.TimeoutExpired):  # it will end by itself
             found.process.wait(_ANSWER_S)
         shutil.rmtree(found.temporary, ignore_errors=True)
     return found is not None

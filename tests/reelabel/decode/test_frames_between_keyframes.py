@@ -122,7 +122,7 @@ def test_a_broken_frame_is_left_out_where_frames_are_not_to_be_replaced(broken):
     np.testing.assert_array_equal(got.unique[5], whole[24][2])
 
 
-def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
+def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_reported(broken):
     got = extract_local(broken[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
 
     assert got.note.endswith("; 1 broken frame left out: 20")
@@ -163,7 +163,7 @@ def test_the_rate_of_the_video_itself_is_thinned_out_to_the_most_frames(make_cli
 
 
 @pytest.mark.parametrize("sampler", ["fps", "qwen2_vl", "qwen3_vl", "glmga"])
-def test_a_samplers_own_rate_that_is_thinned_out_to_the_most_frames_is_told(make_clip, sampler):
+def test_a_samplers_own_rate_that_is_thinned_out_to_the_most_frames_is_reported(make_clip, sampler):
     path = make_clip(frames=97, fps=12, gop=12)
 
     thinned, whole = (

@@ -1,0 +1,1 @@
+"""A folder for the PYTHONPATH of processes that import torchvision beside a CPU build of torch."""
