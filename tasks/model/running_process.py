@@ -339,8 +339,7 @@ class RunningProcess:
 
 
 def _require_reply(request: Request | None, index: int, reply: Any) -> None:  # noqa: ANN401 - any
-    """Raise ValueError if a reply is none that a request has, or its probabilities are none of the choices."""
-    choices: tuple[str, ...] | None = None
+    """Raise ValueError if a reply is of another kind than the request, or its probabilities do not fit the choices."""
     match request, reply:
         case AskBatch(), QuestionAnswer():
             choices = request.batch.questions[index].choices
