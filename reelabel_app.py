@@ -195,7 +195,8 @@ def _words(options: Mapping[str, object]) -> Iterator[str]:
     if turned_off := [name for name, value in options.items() if value is False]:
         from infra.settings import SamplingOptions  # noqa: PLC0415 - slow to import
 
-        sampling = SamplingOptions(**dict.fromkeys(SamplingOptions.model_fields.keys() & turned_off, False))
+        switches = {name for name, field in SamplingOptions.model_fields.items() if field.annotation == bool | None}
+        sampling = SamplingOptions(**dict.fromkeys(switches.intersection(turned_off), False))
         yield from option_words({"sampling": sampling})
 
 

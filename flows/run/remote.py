@@ -152,11 +152,17 @@ class _Flows:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
     def start_if_ended(self) -> None:
-        """Start flow runs if there are none, or all have ended; if Prefect does not answer, the next call does."""
+        """Start flow runs if there are none, or all have ended; if Prefect does not answer, the next call does.
+
+        Raises:
+            PrefectHTTPStatusError: Prefect refuses the first ones.
+        """
         try:
             if self.have_ended():
                 self.start()
         except httpx.HTTPError as error:  # workers need Prefect only to start
+            if not self._ids and isinstance(error, httpx.HTTPStatusError) and error.response.is_client_error:
+                raise
             get_run_logger().warning(
                 "Prefect did not answer (%s); the plan goes on.", type(error).__name__, extra={IS_OUTAGE: True}
             )

@@ -122,6 +122,6 @@ def test_an_interrupt_ends_the_run_in_order(jobs, tmp_path, monkeypatch):
 
 
 def test_what_a_setting_may_turn_on_is_turned_off_by_false():
-    words = reelabel_app._words({"num_frames": 4, "force": False, "frame_recovery": False})
+    words = reelabel_app._words({"num_frames": 4, "fps": False, "min_coverage": False, "frame_recovery": False})
 
     assert [*words] == ["--num-frames", "4", "--no-frame-recovery"]

@@ -56,7 +56,7 @@ def _unexported(engine: Engine, dataset: str) -> list[RowMapping]:
         columns = (*(RUN.c[name] for name in _RUN_COLUMNS), SPEC.c.body.label("spec"))
         is_open = exists().where(PLAN.c.run_id == RUN.c.run_id, PLAN.c.state == "open")  # others may go on with it
         query = select(*columns).join(SPEC, SPEC.c.spec_id == RUN.c.spec_id).order_by(RUN.c.started_at)
-        is_due = (RUN.c.dataset == dataset) & RUN.c.exported_at.is_(None) & (RUN.c.state != "running") & ~is_open
+        is_due = (RUN.c.dataset == dataset) & RUN.c.exported_at.is_(None) & RUN.c.ended_at.is_not(None) & ~is_open
         return list(connection.execute(query.where(is_due)).mappings())
 
 

@@ -36,7 +36,7 @@ class IcebergTables:
         """Replace the rows of a run; return their number and the table's snapshot.
 
         Raises:
-            CommitConflictError: Another export has changed the same rows.
+            CommitConflictError: Another export has changed the table.
             ConfigurationError: The package is not installed, or the table cannot be written.
         """
         del dataset  # a column of the rows

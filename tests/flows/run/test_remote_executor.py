@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
@@ -125,6 +126,14 @@ def test_a_run_begins_while_prefect_does_not_answer(db, run, make_plan):
 
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}), disable_run_logger():
         execute_remotely(begun, plan, Progress(processes=1), (), model=None)
+
+
+def test_first_flow_runs_that_prefect_refuses_are_reported(client, prefect_services):  # noqa: ARG001 - Prefect runs
+    deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
+    flows = _Flows(deployment="extract/cpu", count=1, parameters={"plane": None}, key=str(uuid4()))
+
+    with pytest.raises(PrefectHTTPStatusError, match="plane"):
+        flows.start_if_ended()
 
 
 def test_what_the_flow_runs_of_a_run_wait_for_is_described(client, prefect_services):
