@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from reelabel.sources.source import Source
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCopy:
@@ -100,8 +102,9 @@ def _cached_copy(source: Source, folder: Path, *, max_bytes: int) -> LocalCopy:
     with _locked(video_folder) as is_locked:
         if path.is_file() and path.stat().st_size == source.size_bytes:
             return LocalCopy(path=path, bytes_fetched=0)
-        # What a process left that was killed is written over; without a lock, it may be another's.
-        unfinished = video_folder / f".{'' if is_locked else secrets.token_hex(8)}unfinished"
+        # What a killed process left is written over. Other machines may not see the lock, and have names of their own.
+        owner = _BOOT_ID.read_text().strip() if is_locked else secrets.token_hex(8)
+        unfinished = video_folder / f".{owner}.unfinished"
         size_bytes = source.copy_to(unfinished, max_bytes=max_bytes)
         unfinished.replace(path)
         return LocalCopy(path=path, bytes_fetched=size_bytes)

@@ -134,7 +134,7 @@ class ModelProcess(Lifetime, Generic[Config]):
 
         Raises:
             EngineLostError: The process died, or hung and was killed; ask again.
-            DiskFullError: The process died because a disk is full, which is no message of a question.
+            DiskFullError: The process died because a disk is full, which is no fault of a question.
             ModelError: It cannot be loaded.
             EngineClosedError: It was closed.
             AbandonedError: Nobody waits for the replies any more; the process stops working on them.

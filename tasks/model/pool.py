@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from reelabel_engine.errors import ModelError
@@ -19,7 +20,8 @@ class Lifetime(ABC):
         try:
             self.start()
         except BaseException:
-            self.close()  # a part of it may have started, as some engines of a pool
+            with suppress(Exception):  # in favour of the first error
+                self.close()  # a part of it may have started, as some engines of a pool
             raise
         return self
 

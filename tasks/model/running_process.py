@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("reelabel")
 _END_TIMEOUT_S = 10
 _LEAST_WAIT_S = 0.01
-_MAX_BYTES = 256 * 1024**2  # of a reply; the vectors of a batch have some megabytes
+_MAX_BYTES = 1024**3  # of a reply; the largest has the vectors of 100,000 texts
 
 
 class LostError(Exception):
@@ -261,10 +261,9 @@ class RunningProcess:
             while not isinstance(message := decode_reply(self._connection.recv_bytes(_MAX_BYTES)), EngineFailure):
                 self._handle(message)
             reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
-        except (EOFError, ConnectionError):
-            pass
         except Exception as error:  # noqa: BLE001 - whatever it is, it fails the pending requests
-            reason = f"its process sent an invalid message: {error}"
+            if not isinstance(error, OSError | EOFError) or str(error) == "bad message length":
+                reason = f"its process sent an invalid message: {error}"
         self._fail(reason, full or full_disk(self.folders))
 
     def _handle(self, message: Reply) -> None:

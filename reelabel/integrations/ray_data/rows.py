@@ -137,6 +137,6 @@ def _seconds(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def _is_given(value: object) -> bool:
-    is_nan = isinstance(value, numbers.Real) and math.isnan(value)  # how columns of any type may represent null
+    is_nan = isinstance(value, numbers.Real) and value != value  # noqa: PLR0124 - NaN, how columns of any type may represent null
     is_blank = isinstance(value, str | bytes) and not value
     return value is not None and not is_nan and not is_blank

@@ -103,12 +103,17 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
     def close(self) -> None:
         with self._lock:
-            self._is_closed = True
-            running = self._running if self._warm and self._warm.keep_s else None
+            running = self._running
+            if self._warm and self._warm.keep_s and running:
+                self._is_closed, self._running = True, None
+            else:
+                running = None
+        is_left = False
         try:
-            if running and self._leave(running):
-                self._running = None
+            is_left = running is not None and self._leave(running)
         finally:
+            if running and not is_left:
+                running.end("it was closed")
             super().close()
 
     def _leave(self, running: RunningProcess) -> bool:
