@@ -30,7 +30,7 @@ _ERRORS = (
 )
 # Their frames are entered again with every `next`, and an error raised there skips even `finally`.
 _RESUMED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
-_CLEANS_UP = {"__exit__", "__del__", "close", "release"}
+_CLEANS_UP = {"__exit__", "__del__", "close", "release", "_release"}
 _NAMES = ("uri", "video_uri", "source_uri", "job_id", "text", "frame_id", "query_id")
 _PARTS = ("info", "job", "view", "clip", "identity", "announced", "query", "outcome")
 

@@ -390,8 +390,9 @@ class Session:
         if self._window.clock:
             time_s, _ = self._window.clock
             for standing in self._queries.standing:
-                if standing.is_due(time_s):
-                    self._put(self._queries.ask_standing(standing, time_s=time_s, arrived_s=now_s))
+                with self._refusing("query", self.refuse):
+                    if standing.is_due(time_s):
+                        self._put(self._queries.ask_standing(standing, time_s=time_s, arrived_s=now_s))
 
     # Frames and audio
 

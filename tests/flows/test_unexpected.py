@@ -153,8 +153,7 @@ BOUNDARIES = frozenset(
         "tasks/survey/cost.py:cut_seen",
         "tasks/survey/survey.py:_with_cost",
         "tasks/live/session.py:Session.handle",
-        "tasks/live/session.py:Session._take_alone",
-        "tasks/live/session.py:Session._ask_due",
+        "tasks/live/session.py:Session._put",
     }
 )
 
