@@ -151,7 +151,6 @@ BOUNDARIES = frozenset(
         "flows/shard/describe.py:_failing",
         "tasks/survey/read.py:_look_at.<locals>.look",
         "tasks/survey/cost.py:cut_seen",
-        "tasks/survey/survey.py:_with_cost",
         "tasks/live/session.py:Session.handle",
         "tasks/live/session.py:Session._put",
     }
