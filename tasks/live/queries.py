@@ -65,6 +65,8 @@ class Queries:
         self._pending: list[PendingQuery] = []
         self._running: PendingQuery | None = None
         self._limit: asyncio.Timeout | None = None  # of the wait for the model
+        self._is_free = asyncio.Event()  # unset while a thread asks, which also an abandoned question keeps
+        self._is_free.set()
         self._standing: dict[str, Standing] = {}
         self._ids: dict[str, None] = {}  # of queries that have arrived, in order
         self._is_newer = config.is_newer
@@ -329,7 +331,9 @@ class Queries:
         """Ask, and send the pieces of the answer; return its end."""
         assert visible.prefix is not None
         pending.discard_answer()
-        async with aclosing(iterate_in_thread(self._setup.model.ask(visible.prefix, query))) as pieces:
+        await self._is_free.wait()
+        answer = self._setup.model.ask(visible.prefix, query)
+        async with aclosing(iterate_in_thread(answer, self._is_free)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, LiveDone):
                     self._end_speech(pending)

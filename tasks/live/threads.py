@@ -36,8 +36,11 @@ async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) ->
     return await returned
 
 
-async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
-    """Yield the items of a generator, which is closed at its next item if this is closed."""
+async def iterate_in_thread(items: Generator[T, None, None], is_free: asyncio.Event) -> AsyncGenerator[T, None]:
+    """Yield the items of a generator, which is closed at its next item if this is closed.
+
+    `is_free` is unset until then: a generator may wait for long before it yields an item.
+    """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
     is_closed = threading.Event()
@@ -53,8 +56,10 @@ async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T
         except BaseException as error:  # noqa: BLE001 - for the caller
             end = error
         _call(loop, arrived.put_nowait, end)
+        _call(loop, is_free.set)
 
     threading.Thread(target=run, name="live-answer", daemon=True).start()
+    is_free.clear()
     try:
         while isinstance(item := await arrived.get(), tuple):
             yield item[0]

@@ -281,6 +281,26 @@ def test_a_question_ends_while_an_engine_that_was_lost_still_loads(begin, how):
     assert ask(client, "b")["query"] == 1
 
 
+def test_abandoned_questions_keep_no_more_than_one_thread(begin):
+    may_load = threading.Event()
+
+    class Loading(ScriptedModel):
+        def ask(self, prefix, query):
+            self.asked.append((prefix, query))
+            assert may_load.wait(60)
+            yield from super().ask(prefix, query)
+
+    model = Loading()
+    client = start(begin, model)
+    send_frames(client, [0])
+    for _ in range(5):
+        client.send(query("a", deadline_s=0.1))
+        assert client.last("error")["code"] == "deadline_exceeded"
+    assert len(model.asked) == 1
+    may_load.set()
+    assert ask(client, "b")["query"] == 5
+
+
 def test_a_question_whose_time_is_over_when_its_turn_comes_is_not_asked(begin):
     model = ScriptedModel()
     model.may_answer.clear()

@@ -114,7 +114,7 @@ from tools.mutants.__main__ import Trials
 from tools.mutants.faults import Mutant
 from tools.mutants.sessions import Checkout
 
-outcome = Trials(Checkout(Path(sys.argv[1])), 15).attempt(Mutant("slow.py", 1, "0", sys.argv[2], 9))
+outcome = Trials(Checkout(Path(sys.argv[1])), 30).attempt(Mutant("slow.py", 1, "0", sys.argv[2], 9))
 print(outcome.result, outcome.test, outcome.left_out)
 """
 _TEST = "tests/test_slow.py::test_it"
@@ -139,7 +139,7 @@ def attempt(folder, after, test):
         pytest.param("1", "assert WAIT_S == 0", f"noticed {_TEST} []", id="fails"),
         pytest.param("1", "assert WAIT_S == 9", f"MISSED None ['{_TEST}']", id="fails also without the fault"),
         pytest.param("1 / 0", "pass", "noticed None []", id="cannot be imported"),
-        pytest.param("0 ", "time.sleep(20)", "out of time None []", id="slow also without the fault"),
+        pytest.param("0 ", "time.sleep(40)", "out of time None []", id="slow also without the fault"),
     ],
 )
 def test_a_fault_is_noticed_by_a_test_that_passes_without_it(tmp_path, after, test, outcome):

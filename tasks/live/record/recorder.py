@@ -126,17 +126,22 @@ class Recorder:
             if self._closing.is_set():
                 return
             self._wake.clear()
-            self._write_all()
+            if self._write_all() and self._waiting_bytes >= _PART_BYTES:
+                self._wake.set()  # as much has arrived meanwhile
 
-    def _write_all(self) -> None:
+    def _write_all(self) -> bool:
+        """Write what waits of each session; return whether the store and the database were available."""
+        is_available = True
         for record in self._open_records():
             try:
                 record.write()
             except ReelabelError as error:
+                is_available = False
                 _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, error)
             except Exception:  # a defect, which must neither stop the other sessions nor take their room
                 _LOGGER.exception("Frames of the live session %s cannot be written", record.session_id)
                 record.drop_frames()
+        return is_available
 
     def _beat(self) -> None:
         while not self._closing.wait(self._every_s):

@@ -44,7 +44,7 @@ def test_whatever_else_an_engine_says_in_place_of_being_loaded_is_a_model_that_c
     assert engine.pid is None
 
 
-@pytest.mark.parametrize("does", bad_engine.ANSWERING.keys() - {"half a message"})
+@pytest.mark.parametrize("does", [does for does in bad_engine.ANSWERING if does != "half a message"])
 def test_a_reply_that_answers_no_question_of_its_batch_loses_the_engine(engine_that, does):
     engine = engine_that(does)
     engine.wait_ready()

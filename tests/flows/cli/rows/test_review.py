@@ -164,6 +164,7 @@ def fiftyone_python(tmp_path_factory):
 
 
 @pytest.mark.system
+@pytest.mark.timeout(1200)  # its packages are installed first
 def test_answers_given_in_fiftyone_become_a_manifest(reelabel, manifest, samples, tasks, fiftyone_python, tmp_path):
     page = (ROOT / "docs" / "results.md").read_text()
     [documented] = re.findall(r"```python\n(import fiftyone as fo\n.*?)```", page, re.DOTALL)
