@@ -3,40 +3,44 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ENGINE := .venv-engine/bin
-# Only where the configured index has no CPU build of torch is PyTorch's own asked.
+# PyTorch's own index, used only if the configured one has no CPU build of torch.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
 # Each module is compiled once, not in every process that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engine unit test test-all chaos system-packages check conformance docs format lock audit-dependencies sbom wheel clean
+.PHONY: demo engine unit test test-all chaos soak system-packages check conformance docs format lock audit-dependencies sbom wheel clean
 
 demo: .venv/installed .venv-engine/installed
 	$(BIN)/reelabel demo $(ARGS)
 
-# What runs models, on a machine without a GPU.
+# The engine's environment on a machine without a GPU.
 engine: .venv-engine/installed
 
-# What computes, without any service: in under a minute, while you write.
+# Tests of pure computation, without services: under a minute, while you write.
 UNIT := $(addprefix tests/,domain evaluation engine search relevance survey embedding report live manifest \
   model/prompts infra/settings flows/serve/requests reelabel/containers reelabel/sampling test_docs.py)
 unit: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not system and not service" \
 	  --ignore=tests/manifest/test_bombs.py $(UNIT) $(ARGS)
 
-# What a change in one room can break, and one run from end to end; ARGS="-n 0" uses one process.
+# Everything but the system tier; ARGS="-n 0" uses one process.
 test: .venv/installed .venv-engine/installed
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not system" $(ARGS)
 
-# Everything: also what needs engines, servers, a browser, or minutes.
+# Everything, including tests that need engines, servers, a browser or minutes.
 test-all: .venv/installed .venv-engine/installed system-packages
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
-# Breaks runs at random moments, and proves that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
+# Injects faults into runs at random moments, and checks that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
 chaos: .venv/installed .venv-engine/installed
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos $(ARGS)
 
-# Debian's own; asks for no password as root.
+# Everything on one machine for an hour; memory must stay flat, and everything reconcile: make soak ARGS="--minutes 60".
+soak: .venv/installed .venv-engine/installed
+	PYTHONPATH=. $(BIN)/python -P -m tests.soak $(ARGS)
+
+# Debian's packages; root needs no sudo.
 system-packages:
 	command -v chromium >/dev/null && command -v prometheus >/dev/null && command -v ip >/dev/null || { \
 	  sudo=$$(test $$(id -u) = 0 || echo sudo); \
@@ -52,7 +56,7 @@ check: .venv/installed
 conformance: .venv/installed
 	$(BIN)/python -m benchmarks conformance --write docs/conformance.md
 
-# The site in site/, by an environment of its own; --strict makes a link that leads nowhere an error.
+# The site in site/, built in its own environment; --strict fails on a broken link.
 docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 
@@ -65,7 +69,7 @@ format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The locks name every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
+# Every package is locked by its hash, and nothing is resolved here, so that no CUDA package gets in.
 .venv/installed: requirements/worker.txt requirements/dev.txt pyproject.toml engine/pyproject.toml reelabel/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -73,8 +77,8 @@ format: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e engine -e .
 	touch $@
 
-# torch for the CPU is the one package by version alone: each index has a build of its own.
-# PyPI's torchvision cannot be imported beside it, by vLLM or anything else, without the finder of the last lines.
+# torch for CPUs alone is locked only by its version, because each index has its own build. Next to it, PyPI's
+# torchvision can be imported only with the finder that the last lines install.
 TORCHVISION_FINDER := engine/reelabel_engine/torchvision_shim/sitecustomize.py
 .venv-engine/installed: requirements/engine-cpu.txt requirements/torch-cpu.txt engine/pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
 	$(PYTHON) -m venv .venv-engine
@@ -88,13 +92,13 @@ TORCHVISION_FINDER := engine/reelabel_engine/torchvision_shim/sitecustomize.py
 	  && echo 'import _torchvision_on_cpu' > $$site/_torchvision_on_cpu.pth
 	touch $@
 
-# What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
+# Pinned versions stay if they still fit; `make lock LOCK_ARGS=--upgrade` takes the newest of all packages.
 LOCK_OPTIONS = --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(LOCK_ARGS)
 LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel --no-emit-package reelabel-engine \
 	--extra kubernetes --extra server
 LOCK_ENGINE = uv pip compile engine/pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel
-# Development needs all that a worker needs, so that its lock has only what is not in that one.
-# rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
+# Development needs everything that a worker needs, so dev.txt has only the packages that worker.txt lacks.
+# rfc3987-syntax builds its grammar whenever jsonschema is imported: over a second in each of Prefect's processes.
 lock:
 	$(LOCK) --output-file requirements/worker.txt
 	$(LOCK) --extra embedded --extra iceberg --extra lake --extra mlflow --extra ray --group dev --no-emit-package rfc3987-syntax \
@@ -109,13 +113,13 @@ lock:
 	uv pip compile --group docs $(LOCK_OPTIONS) --output-file requirements/docs.txt
 	sed -n 's/^torch==.*/&+cpu/p' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
 
-# By the advisories of PyPI's JSON API; a package that cannot be looked up is a fault, not a pass.
+# Queries the advisories of PyPI's JSON API; fails for a package that cannot be looked up.
 LOCKED := worker engine-gpu engine-cpu
 audit-dependencies: .venv/installed
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
 	  $(foreach name,$(LOCKED),--requirement requirements/$(name).txt)
 
-# CycloneDX, one file for each lock, with the hashes of every package.
+# CycloneDX: a file for each lock, with the hashes of its packages.
 sbom: .venv/installed
 	mkdir -p dist
 	$(foreach name,$(LOCKED),PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements requirements/$(name).txt \

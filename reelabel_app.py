@@ -77,7 +77,7 @@ def classify(
         prompt: One question about each video.
         choices: Its choices; None asks for words, of at most the option `max_tokens`.
         dataset: Name within which job ids are unique; needed for a DataFrame, which has no file name.
-        settings: Changed settings, such as `{"sampling.max_gap_s": 3}`.
+        settings: Changed settings, such as `{"sampling.max_pixels": 200_000}`.
         **options: Options of `reelabel classify` by name, such as `model="..."`, `num_frames=8`, `force=True`.
 
     Raises:

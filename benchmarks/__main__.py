@@ -29,13 +29,13 @@ app = typer.Typer(
 # Each command with an example for its help.
 EXAMPLES: dict[Callable[..., None], str] = {
     extract: "extract decode --lengths 30,600",
-    engine: "engine settings --model tiny --rounds 5",
+    engine: "engine words --model tiny --requests 512",
     pipeline: "pipeline gpu --questions 480 --sizes 320x240 --minutes 9",
     live: "live --model tiny --frames 8,32 --minutes 1 --labels 30",
     serve: "serve --concurrency 1,16 --requests 60",
     scale: "scale --rows 100000,1000000",
     trade: "trade --json",
-    scenes: "scenes --methods auto,ema --sizes small",
+    scenes: "scenes --methods auto,ema --clips real",
     search: "search --vectors 100000",
     peers: "peers --brief --peers daft",
     conformance: "conformance --write docs/conformance.md",
@@ -46,7 +46,6 @@ for command, example in EXAMPLES.items():
 
 
 def main() -> None:
-    """Run a benchmark."""
     bypass_proxies()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     app()

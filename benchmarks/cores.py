@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from benchmarks.harness import repeating
 from reelabel_engine.devices import visible_gpus
@@ -101,16 +101,6 @@ def used_cpu_s(pids: Iterable[int]) -> float:
     return sum(int(ticks) for stat in stats for ticks in stat[_TIMES]) / os.sysconf("SC_CLK_TCK")
 
 
-class Utilization(Protocol):
-    """Busy shares of an interval, 0 to 1."""
-
-    def engine(self, began_s: float, ended_s: float) -> float | None:
-        """Return the busy share of the engine's processor; None where unknown."""
-
-    def host(self, began_s: float, ended_s: float) -> float | None:
-        """Return the busy share of everything else; None where unknown."""
-
-
 class CounterSampler:
     """Context manager that reads counters ten times per second."""
 
@@ -131,6 +121,14 @@ class CounterSampler:
         """Return the samples of an interval of the system's clock."""
         return [values for at_s, values in self._samples if began_s <= at_s <= ended_s]
 
+    def share(self, began_s: float, ended_s: float, place: int) -> float | None:
+        """Return by how much one counter grew in an interval, as a share of the next; None if unknown."""
+        samples = self.within(began_s, ended_s)
+        if not samples or samples[-1][place + 1] == samples[0][place + 1]:
+            return None
+        busy, total = (samples[-1][place + each] - samples[0][place + each] for each in (0, 1))
+        return busy / total
+
     def _sample(self) -> None:
         self._samples.append((time.time(), self._read()))
 
@@ -145,19 +143,10 @@ class CpuUtilization(CounterSampler):
         super().__init__(lambda: (*_ticks(cores.engine), *_ticks(cores.host)))
 
     def engine(self, began_s: float, ended_s: float) -> float | None:
-        """Return the busy share of the engine's cores."""
-        return self._share(began_s, ended_s, 0) if self.cores.engine else None
+        return self.share(began_s, ended_s, 0) if self.cores.engine else None
 
     def host(self, began_s: float, ended_s: float) -> float | None:
-        """Return the busy share of the host's cores."""
-        return self._share(began_s, ended_s, 2) if self.cores.engine else None
-
-    def _share(self, began_s: float, ended_s: float, place: int) -> float | None:
-        samples = self.within(began_s, ended_s)
-        if not samples or samples[-1][place + 1] == samples[0][place + 1]:
-            return None
-        busy, total = (samples[-1][place + each] - samples[0][place + each] for each in (0, 1))
-        return busy / total
+        return self.share(began_s, ended_s, 2) if self.cores.engine else None
 
 
 class GpuUtilization(CounterSampler):
@@ -190,11 +179,7 @@ class GpuUtilization(CounterSampler):
         return sum(shares) / len(shares) if shares else None
 
     def host(self, began_s: float, ended_s: float) -> float | None:
-        """Return the busy share of all cores together."""
-        samples = self.within(began_s, ended_s)
-        if not samples or samples[-1][2] == samples[0][2]:
-            return None
-        return (samples[-1][1] - samples[0][1]) / (samples[-1][2] - samples[0][2])
+        return self.share(began_s, ended_s, 1)
 
 
 def observe(cores: Cores) -> GpuUtilization | CpuUtilization:

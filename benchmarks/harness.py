@@ -52,11 +52,9 @@ class Column(NamedTuple):
     format: str = ""
 
     def value(self, row: Row) -> Any:  # noqa: ANN401 - of JSON
-        """Return its value of a row; None if the row has none."""
         return row.get(self.key) if isinstance(self.key, str) else self.key(row)
 
     def cell(self, row: Row) -> str:
-        """Return its text in a row."""
         value = self.value(row)
         if value is None or isinstance(value, str):
             return value or ""
@@ -80,27 +78,20 @@ class Table(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A figure that a benchmark should reach: at least `least`, at most `most`.
-
-    Attributes:
-        why: What held it up, if it is missed.
-    """
+    """A figure that a benchmark should reach: at least `least`, at most `most`."""
 
     name: str
     value: float
     least: float | None = None
     most: float | None = None
-    why: str = ""
 
     @property
     def is_met(self) -> bool:
-        """Whether it is reached."""
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     def __str__(self) -> str:
         bound = f"at least {self.least:,.4g}" if self.least is not None else f"at most {self.most:,.4g}"
-        why = f" - {self.why}" if self.why and not self.is_met else ""
-        return f"{'met   ' if self.is_met else 'MISSED'}  {self.name}: {self.value:,.4g} ({bound}){why}"
+        return f"{'met   ' if self.is_met else 'MISSED'}  {self.name}: {self.value:,.4g} ({bound})"
 
 
 def show(
@@ -162,7 +153,6 @@ def about(name: str, show: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def time_ms(call: Callable[[], object]) -> float:
-    """Return the milliseconds that a call takes."""
     started = time.perf_counter()
     call()
     return (time.perf_counter() - started) * 1e3
@@ -178,7 +168,6 @@ def race(calls: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: boo
 
 
 def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the median of each."""
     return {name: median(values) for name, values in times.items()}
 
 

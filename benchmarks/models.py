@@ -27,105 +27,20 @@ _COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "ge
 # An empty safetensors file: the folder counts as a model, and the engine makes up its weights.
 _NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
 _LEAST_BYTES = 4096  # of a file that has weights
-_HEAD = 64
-_MIN_PIXELS = 28 * 28
-_QWEN_MIN_PIXELS, _QWEN_MAX_PIXELS = 128 * 28 * 28, 768 * 28 * 28
 _EMBEDDING_DEVIATION = 0.05
-SIGLIP_PX, SIGLIP_SIZE, SIGLIP_LAYERS = 224, 768, 12  # SigLIP base; by default, one layer of its twelve
+SIGLIP_PX, SIGLIP_SIZE, SIGLIP_LAYERS = 224, 768, 12  # SigLIP base
 _SIGLIP_TOKENS = 16
-_QWEN_VISION = {
-    "depth": 32,
-    "hidden_act": "silu",
-    "hidden_size": 1280,
-    "in_channels": 3,
-    "num_heads": 16,
-    "patch_size": 14,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "window_size": 112,
-    "fullatt_block_indexes": [7, 15, 23, 31],
-    "tokens_per_second": 2,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
-    """Dimensions of a Qwen2.5-VL; heads have 64 dimensions.
+class Qwen:
+    """Dimensions of a Qwen2.5-VL.
 
     Attributes:
-        max_pixels: Most pixels of a frame.
-        max_tokens: Most tokens of a prompt.
+        text: Other values of its `text_config`.
+        vision: Values of its `vision_config`.
+        pixels: To how many its processor scales a frame, at least and at most.
     """
-
-    name: str
-    hidden: int
-    intermediate: int
-    layers: int
-    kv_heads: int
-    vision_hidden: int
-    vision_intermediate: int
-    vision_layers: int
-    max_pixels: int
-    max_tokens: int = 8192
-    dtype: str = "float32"
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights in the matrices, which are nearly all weights."""
-        layer = self.hidden * (2 * self.hidden + 2 * self.kv_heads * _HEAD + 3 * self.intermediate)
-        vision = self.vision_hidden * (4 * self.vision_hidden + 3 * self.vision_intermediate)
-        merged = 4 * self.vision_hidden
-        merger = merged * (merged + self.hidden)
-        return self.layers * layer + self.vision_layers * vision + merger
-
-
-MEDIUM = Architecture(
-    name="qwen2.5-vl-100m",
-    hidden=768,
-    intermediate=2304,
-    layers=9,
-    kv_heads=2,
-    vision_hidden=512,
-    vision_intermediate=1536,
-    vision_layers=8,
-    max_pixels=84 * 84,
-)
-MEDIUM_SIDE_PX = 84
-
-
-def write_architecture(architecture: Architecture, folder: Path) -> Path:
-    """Write a model folder for `load_format="dummy"` below `folder` and return it."""
-    config = _config(architecture)
-    return _write_folder(folder / architecture.name, config, _MIN_PIXELS, architecture.max_pixels)
-
-
-def _config(wanted: Architecture) -> dict[str, Any]:
-    config = _read(_CONFIG)
-    config["dtype"] = wanted.dtype
-    config["text_config"] |= {
-        "hidden_size": wanted.hidden,
-        "intermediate_size": wanted.intermediate,
-        "num_hidden_layers": wanted.layers,
-        "num_attention_heads": wanted.hidden // _HEAD,
-        "num_key_value_heads": wanted.kv_heads,
-        "layer_types": ["full_attention"] * wanted.layers,
-        "max_position_embeddings": wanted.max_tokens,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]},
-    }
-    config["vision_config"] |= {
-        "hidden_size": wanted.vision_hidden,
-        "intermediate_size": wanted.vision_intermediate,
-        "depth": wanted.vision_layers,
-        "num_heads": wanted.vision_hidden // _HEAD,
-        "out_hidden_size": wanted.hidden,
-        "fullatt_block_indexes": [wanted.vision_layers - 1],
-    }
-    return config
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedQwen:
-    """Dimensions in which the published sizes differ."""
 
     name: str
     hidden: int
@@ -133,75 +48,94 @@ class PublishedQwen:
     layers: int
     heads: int
     kv_heads: int
-    vocabulary: int
-    has_tied_embeddings: bool
-    vision_intermediate: int
+    mrope_section: tuple[int, int, int] = (16, 24, 24)
+    has_tied_embeddings: bool = True
+    text: dict[str, Any]
+    vision: dict[str, Any]
+    dtype: str = "bfloat16"
+    pixels: tuple[int, int] = (128 * 28 * 28, 768 * 28 * 28)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config = _read(_CONFIG)
+        text = {
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "layer_types": ["full_attention"] * self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": self.mrope_section},
+            "tie_word_embeddings": self.has_tied_embeddings,
+        }
+        return config | {
+            "dtype": self.dtype,
+            "tie_word_embeddings": self.has_tied_embeddings,
+            "text_config": config["text_config"] | text | self.text,
+            "vision_config": config["vision_config"] | self.vision | {"out_hidden_size": self.hidden},
+        }
 
 
-QWEN_7B = PublishedQwen(
+MEDIUM_SIDE_PX = 84
+MEDIUM = Qwen(
+    name="qwen2.5-vl-100m",
+    hidden=768,
+    intermediate=2304,
+    layers=9,
+    heads=12,
+    kv_heads=2,
+    mrope_section=(8, 12, 12),
+    text={"max_position_embeddings": 8192},
+    vision={
+        "hidden_size": 512,
+        "intermediate_size": 1536,
+        "depth": 8,
+        "num_heads": 8,
+        "fullatt_block_indexes": [7],
+    },
+    dtype="float32",
+    pixels=(28 * 28, MEDIUM_SIDE_PX**2),
+)
+_PUBLISHED_TEXT = {"max_position_embeddings": 128_000, "rms_norm_eps": 1e-6}
+_PUBLISHED_VISION = {
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "depth": 32,
+    "num_heads": 16,
+    "fullatt_block_indexes": [7, 15, 23, 31],
+}
+QWEN_7B = Qwen(
     name="qwen2.5-vl-7b",
     hidden=3584,
     intermediate=18944,
     layers=28,
     heads=28,
     kv_heads=4,
-    vocabulary=152_064,
     has_tied_embeddings=False,
-    vision_intermediate=3420,
+    text=_PUBLISHED_TEXT | {"vocab_size": 152_064, "max_window_layers": 28},
+    vision=_PUBLISHED_VISION,
 )
-QWEN_3B = PublishedQwen(
+QWEN_3B = Qwen(
     name="qwen2.5-vl-3b",
     hidden=2048,
     intermediate=11008,
     layers=36,
     heads=16,
     kv_heads=2,
-    vocabulary=151_936,
-    has_tied_embeddings=True,
-    vision_intermediate=3420,
+    text=_PUBLISHED_TEXT | {"vocab_size": 151_936, "max_window_layers": 36},
+    vision=_PUBLISHED_VISION,
 )
 
 
-def write_qwen(qwen: PublishedQwen, folder: Path) -> Path:
-    """Write a model folder below `folder` and return it."""
-    return _write_folder(folder / qwen.name, _published_config(qwen), _QWEN_MIN_PIXELS, _QWEN_MAX_PIXELS)
-
-
-def _published_config(qwen: PublishedQwen) -> dict[str, Any]:
-    config = _read(_CONFIG)
-    text = config["text_config"] | {
-        "hidden_size": qwen.hidden,
-        "intermediate_size": qwen.intermediate,
-        "num_hidden_layers": qwen.layers,
-        "layer_types": ["full_attention"] * qwen.layers,
-        "max_window_layers": qwen.layers,
-        "num_attention_heads": qwen.heads,
-        "num_key_value_heads": qwen.kv_heads,
-        "vocab_size": qwen.vocabulary,
-        "tie_word_embeddings": qwen.has_tied_embeddings,
-        "max_position_embeddings": 128_000,
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
-    }
-    vision = config["vision_config"] | _QWEN_VISION
-    vision |= {"intermediate_size": qwen.vision_intermediate, "out_hidden_size": qwen.hidden}
-    return config | {
-        "dtype": "bfloat16",
-        "tie_word_embeddings": qwen.has_tied_embeddings,
-        "text_config": text,
-        "vision_config": vision,
-    }
-
-
-def _write_folder(model: Path, config: dict[str, Any], min_pixels: int, max_pixels: int) -> Path:
-    """Write a model folder without weights, whose processor scales frames to some pixels."""
-    processor = _read(_PROCESSOR)
+def write_qwen(qwen: Qwen, folder: Path) -> Path:
+    """Write a model folder without weights, for `load_format="dummy"`, below `folder` and return it."""
+    processor, model = _read(_PROCESSOR), folder / qwen.name
     for part in ("image_processor", "video_processor"):
-        processor[part]["size"] = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+        processor[part]["size"] = dict(zip(("shortest_edge", "longest_edge"), qwen.pixels, strict=True))
     model.mkdir(parents=True, exist_ok=True)
     for name in _COPIED:
         shutil.copyfile(TINY_MODEL / name, model / name)
-    for name, value in ((_CONFIG, config), (_PROCESSOR, processor)):
+    for name, value in ((_CONFIG, qwen.config), (_PROCESSOR, processor)):
         (model / name).write_text(json.dumps(value, indent=2) + "\n")
     (model / _WEIGHTS).write_bytes(_NO_WEIGHTS)
     return model
@@ -215,7 +149,7 @@ def engine_config(name: str, folder: Path, **options: Any) -> tuple[EngineConfig
     """Return how `tiny` or `100m`, with weights made up, is loaded, and the side of its square frames in pixels."""
     if name == "tiny":
         return EngineConfig(model=str(TINY_MODEL), **options), SIDE_PX
-    model = str(write_architecture(MEDIUM, folder).resolve())
+    model = str(write_qwen(MEDIUM, folder).resolve())
     return EngineConfig(model=model, load_format="dummy", **options), MEDIUM_SIDE_PX
 
 
@@ -230,13 +164,13 @@ def model_folder(name: str, folder: Path) -> Path:
     model = folder / "with-weights" / MEDIUM.name
     weights = model / _WEIGHTS
     if not (weights.exists() and weights.stat().st_size > _LEAST_BYTES):
-        write_architecture(MEDIUM, model.parent)
+        write_qwen(MEDIUM, model.parent)
         _write_by_torch("qwen", model)
     return model
 
 
 def make_siglip(folder: Path, *, seed: int = 0, layers: int = 1) -> Path:
-    """Return the folder of a SigLIP base of so many layers, whose random weights are written unless they exist."""
+    """Return the folder of a SigLIP base with so many layers, whose random weights are written unless they exist."""
     model = folder / "with-weights" / f"siglip-base-{layers}-{seed}"
     if not (model / _WEIGHTS).exists():
         _write_by_torch("siglip", model, str(seed), str(layers))

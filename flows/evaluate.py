@@ -12,7 +12,7 @@ from flows.compare.live import QUESTIONS, answer_live
 from flows.compare.tables import publish_evaluation
 from flows.compare.tracking import open_experiment
 from flows.run.flow_run import name_of_current
-from flows.run.request import EvaluateRequest
+from flows.run.request import EvaluateRequest, QuestionOptions
 from flows.run.result import completed_state
 from flows.run.run_flow import run_flow
 from flows.runs import classify
@@ -54,7 +54,12 @@ def evaluate(request: EvaluateRequest) -> State[str]:
     experiment = open_experiment(dataset or dataset_name(manifest)) if request.mlflow else None
     jobs = read_labelled_jobs(manifest, settings)
     candidates, against = resolve_candidates(
-        request.samplers, request.models, settings, baseline=request.baseline, references=request.references
+        request.samplers,
+        request.models,
+        settings,
+        baseline=request.baseline,
+        references=request.references,
+        asking=QuestionOptions(prompts=request.prompts, chunks=request.chunks, max_tokens=request.max_tokens),
     )
     for number, candidate in enumerate(candidates, 1):
         get_run_logger().info("Candidate %s of %s: %s.", number, len(candidates), candidate.name)

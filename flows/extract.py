@@ -13,8 +13,7 @@ from flows.run.flow_run import name_of_worker
 from flows.run.pipeline import cancel_on_exit, extract_ahead, local_extraction
 from flows.run.ray_cluster import ray_cluster, remote_extractor
 from flows.run.run_flow import MAX_TASKS, IdleTimeout, PlanId
-from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
-from flows.shard.retry import retry_outage
+from flows.shard.queue import CACHED_PLANS, ServedPlans, ShardQueue
 from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_telemetry
@@ -24,22 +23,18 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.plans.extracted import write_extracted
-from tasks.plans.lease import Work, finish_alone
+from tasks.plans.lease import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flows.run.pipeline import ShardInExtraction
-    from flows.shard.queue import LeasedShard, ShardQueue
+    from flows.shard.queue import LeasedShard
     from infra.settings import Settings
-    from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import RunSpec
     from tasks.frame_cache.extractor import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
-
-    # Extracts the shards of a queue, by the spec of each plan.
-    _Extracting = Callable[[ShardQueue, Callable[[Plan], RunSpec]], Iterator[ShardInExtraction | None]]
 
 
 # Extracted shards that may wait for inference; extraction pauses while they are so many.
@@ -71,73 +66,55 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     videos = video_store(settings, files=objects)
     with (
         ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
-        make_lease_keeper(served.database, settings) as keeper,
-        _extraction(settings, videos, objects) as extracting,
+        ShardQueue.of_worker(served, Work.EXTRACT, settings, objects, max_pending=_MAX_PENDING) as queue,
+        _extraction(settings, queue, served.spec_of, videos=videos, files=objects) as extracting,
         cancel_on_exit(videos, objects),
     ):
-        source = served.queue(
-            Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=_MAX_PENDING
-        )
-        for each in extracting(source, served.spec_of):
+        for each in extracting:
             if each is None:
                 continue
             extracted = each.wait()
-            if extracted and source.run_or_release(each.leased, partial(_hand_over, source, each.leased, extracted)):
+            if extracted and queue.run_or_release(each.leased, partial(_hand_over, queue, each.leased, extracted)):
                 count += 1
     return count
 
 
 @contextmanager
-def _extraction(settings: Settings, videos: ObjectStore, files: ObjectStore) -> Iterator[_Extracting]:
-    if settings.extract.ray_address:
-        yield partial(_on_ray, settings)
-        return
-    processes = settings.extract.processes or usable_cores()
-    with decode_pool(settings, processes=processes) as pool:
-        yield partial(_here, settings, pool, processes, videos, files)
-
-
-def _here(
+def _extraction(
     settings: Settings,
-    pool: DecodePool,
-    processes: int,
+    queue: ShardQueue,
+    spec_of: Callable[[Plan], RunSpec],
+    *,
     videos: ObjectStore,
     files: ObjectStore,
-    source: ShardQueue,
-    spec_of: Callable[[Plan], RunSpec],
-) -> Iterator[ShardInExtraction | None]:
+) -> Iterator[Iterator[ShardInExtraction | None]]:
+    """Yield the shards of a queue in extraction: on a Ray cluster, if one is set, or in processes of this machine."""
     ahead = settings.extract.lookahead_shards
+    if settings.extract.ray_address:
+        processes = settings.extract.processes or 1
+
+        def remote_extractor_of(plan: Plan) -> Callable[[], FrameExtractor]:
+            return partial(remote_extractor, spec_of(plan).model_dump_json(), processes)
+
+        with ray_cluster(settings.extract.ray_address, processes=processes) as (start, shards):
+            # As many shards at once as the cluster has CPUs for, and a few queued ones.
+            yield extract_ahead(queue, remote_extractor_of, ahead=shards + ahead, start=start)
+        return
+    processes = settings.extract.processes or usable_cores()
     threads = processes * (1 + ahead)
-    with local_extraction(threads) as start:
+    with decode_pool(settings, processes=processes) as pool, local_extraction(threads) as start:
 
         @lru_cache(CACHED_PLANS)
         def extractor_of(plan: Plan) -> FrameExtractor:
             return open_extractor(settings, pool, spec_of(plan).sampling, keep_bytes=0, videos=videos, files=files)
 
-        yield from extract_ahead(
-            source, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start, threads=threads
-        )
+        yield extract_ahead(queue, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start, threads=threads)
 
 
-def _on_ray(
-    settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
-) -> Iterator[ShardInExtraction | None]:
-    """Extract on a Ray cluster: as many shards at once as it has CPUs for, and a few queued ones."""
-    processes = settings.extract.processes or 1
-    with ray_cluster(settings.extract.ray_address or "", processes=processes) as cluster:
-
-        def extractor_of(plan: Plan) -> Callable[[], FrameExtractor]:
-            return partial(remote_extractor, spec_of(plan).model_dump_json(), processes)
-
-        ahead = cluster.max_concurrent_shards + settings.extract.lookahead_shards
-        yield from extract_ahead(source, extractor_of, ahead=ahead, start=cluster.start)
-
-
-def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
-    write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
-    source.retry_with_files(leased.plan, write)
-    retry_outage(finish_alone, source.database, leased.lease, state="extracted")
-    source.keeper.forget(leased.lease)
+def _hand_over(queue: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
+    write = partial(write_extracted, queue.objects, leased.plan.plan_uri, extracted, seal=queue.seal)
+    queue.retry_with_files(leased.plan, write)
+    queue.finish(leased.lease, state="extracted")
     failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())
     extracted_count = len(extracted.outcomes) - failed
     get_run_logger().info("Shard %s: %s videos extracted, %s failed.", leased.shard.index, extracted_count, failed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from flows.run.pipeline import ShardInExtraction, cancel_on_exit, infer_shards, 
 from flows.run.run_flow import MAX_TASKS, IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
 from flows.shard.extract import FrameStream
-from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
+from flows.shard.queue import CACHED_PLANS, ServedPlans, ShardQueue
 from flows.shard.retry import retry_outage
 from infra.errors import PlanLostError
 from infra.logs import logged_by_all
@@ -32,15 +31,15 @@ from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
-from tasks.plans.lease import Work, finish_alone
+from tasks.plans.lease import Work
 from tasks.results.runs import add_versions
-from tasks.results.write import RunKey
+from tasks.results.write import RunKey, ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.shard.answering import InferenceContext
-    from flows.shard.queue import LeasedShard, ShardQueue
+    from flows.shard.context import InferenceContext
+    from flows.shard.queue import LeasedShard
     from infra.settings import Settings
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
@@ -94,22 +93,28 @@ def _answer(
         return retry_outage(read_media, objects, plan_uri, seal=settings.store.seal)
 
     media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
+
     require_media(registered, first, media, settings)
     start_telemetry(settings.metrics)
     profile = WallClockProfile()
+
+    def answerable() -> list[Plan]:
+        plans = [
+            plan
+            for plan in _plans_of(served, first.model)
+            if _are_answered_alike(first, served.spec_of(plan)) and media.larger(media_of(plan.plan_uri)) == media
+        ]
+        if not plans:
+            profile.lap()  # time without a plan is charged to none
+        return plans
+
     with ExitStack() as stack:
         with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=1))
             backend = stack.enter_context(registered.open(model_info, engine_settings(settings, first), media=media))
-            keeper = stack.enter_context(make_lease_keeper(served.database, settings))
+            queue = stack.enter_context(ShardQueue.of_worker(served, Work.INFER, settings, objects, plans=answerable))
             stack.enter_context(cancel_on_exit(videos, objects))
             info = backend.wait_ready()
-
-        def fits(plan: Plan) -> bool:
-            return media.larger(media_of(plan.plan_uri)) == media
-
-        queue = served.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-        source = replace(queue, plans=partial(_charging_plans, served, first, profile, fits))
 
         @lru_cache(CACHED_PLANS)
         def context_of(plan: Plan) -> InferenceContext:
@@ -117,13 +122,18 @@ def _answer(
             extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos, files=objects)
             retry_outage(add_versions, served.database, plan.run_id, decoder_versions() | info.versions)
             run = RunKey(run_id=plan.run_id, dataset=plan.dataset, spec_id=plan.spec_id, host=socket.gethostname())
-            made = make_inference_context(
-                extractor, backend, run=run, spec=spec, settings=settings, database=served.database
+            return make_inference_context(
+                extractor,
+                backend,
+                ShardWriter(served.database, run),
+                spec=spec,
+                settings=settings,
+                profile=profile,
+                gpus=info.gpus,
             )
-            return replace(made, profile=profile, gpus=info.gpus)
 
-        ahead, at_once = _read_ahead(source, served.spec_of, profile), settings.model.max_concurrent_shards
-        answered = infer_shards(ahead, source, context_of, profile=profile, max_concurrent=at_once * backend.engines)
+        ahead, at_once = _read_ahead(queue, served.spec_of, profile), settings.model.max_concurrent_shards
+        answered = infer_shards(ahead, queue, context_of, profile=profile, max_concurrent=at_once * backend.engines)
         return sum(1 for _ in answered)
 
 
@@ -153,31 +163,17 @@ def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in loaded)
 
 
-def _charging_plans(
-    served: ServedPlans, first: RunSpec, profile: WallClockProfile, takes_media: Callable[[Plan], bool]
-) -> list[Plan]:
-    """List the plans that the loaded engine answers; time without any is charged to none."""
-    plans = [
-        plan
-        for plan in _plans_of(served, first.model)
-        if _are_answered_alike(first, served.spec_of(plan)) and takes_media(plan)
-    ]
-    if not plans:
-        profile.lap()
-    return plans
-
-
 def _read_ahead(
-    source: ShardQueue, spec_of: Callable[[Plan], RunSpec], profile: WallClockProfile
+    queue: ShardQueue, spec_of: Callable[[Plan], RunSpec], profile: WallClockProfile
 ) -> Iterator[ShardInExtraction | None]:
-    shards = iter(source)
+    shards = iter(queue)
     while True:
         with profile.doing(RunPhase.DECODE):  # the next shard is being extracted by other flows
             try:
                 leased = next(shards)
             except StopIteration:
                 return
-        extracted = _read_handed_over(source, leased, spec_of(leased.plan)) if leased else None
+        extracted = _read_handed_over(queue, leased, spec_of(leased.plan)) if leased else None
         if leased and extracted:
             yield ShardInExtraction(
                 leased=leased, wait=partial(lambda each: each, extracted), stream=FrameStream.whole(extracted)
@@ -186,14 +182,12 @@ def _read_ahead(
             yield None
 
 
-def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) -> ExtractedShard | None:
-    objects, uri = source.objects, leased.plan.plan_uri
-    read = partial(read_extracted, objects, uri, leased.shard, sampling=spec.sampling, seal=source.seal)
+def _read_handed_over(queue: ShardQueue, leased: LeasedShard, spec: RunSpec) -> ExtractedShard | None:
+    objects, uri = queue.objects, leased.plan.plan_uri
+    read = partial(read_extracted, objects, uri, leased.shard, sampling=spec.sampling, seal=queue.seal)
     try:
-        return source.run_or_release(leased, partial(source.retry_with_files, leased.plan, read))
+        return queue.run_or_release(leased, partial(queue.retry_with_files, leased.plan, read))
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
-        back = partial(finish_alone, source.database, leased.lease, state="planned")
-        source.run_or_release(leased, partial(retry_outage, back))
-        source.keeper.forget(leased.lease)
+        queue.run_or_release(leased, partial(queue.finish, leased.lease, state="planned"))
         return None

@@ -10,7 +10,7 @@ from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
-from flows.run.flow_run import delete_flow_run, name_of_current
+from flows.run.flow_run import delete_flow_run, list_flow_runs, name_of_current
 from flows.run.names import TAG
 from flows.run.request import FlowRequest
 from flows.run.result import completed_state
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from tasks.results.retention import Rule
 
 
-_PAGE = 200
 _FLOW_RUNS_KEPT = timedelta(days=90)
 # Plans that have ended or that no worker processes, and the lists of ids that backfills have written.
 _PLANS_KEPT = timedelta(days=7)
@@ -63,15 +62,10 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
         tags=FlowRunFilterTags(all_=[TAG]),
         end_time=FlowRunFilterEndTime(before_=ended_before),
     )
-    found = 0
-    while True:
-        page = client.read_flow_runs(flow_run_filter=old, limit=_PAGE, offset=found if dry_run else 0)
-        found += len(page)
-        if not dry_run:
-            for flow_run in page:
-                delete_flow_run(client, flow_run)
-        if len(page) < _PAGE:
-            return found
+    found = list_flow_runs(client, flow_run_filter=old)
+    for flow_run in () if dry_run else found:
+        delete_flow_run(client, flow_run)
+    return len(found)
 
 
 class MaintainRequest(FlowRequest):

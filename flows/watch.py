@@ -73,7 +73,7 @@ def watch_run_name() -> str:
 
 
 class WatchRequest(FlowRequest):
-    """What `watch` is asked for."""
+    """Parameters of `watch`."""
 
     manifests: Manifest
     """Glob of the manifests: s3://bucket/in/*.parquet, or a path."""

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 10
-_OF_OWN_S3 = ("endpoint_url", "access_key_id", "secret_access_key", "ca_file")
+_S3_FIELDS = ("endpoint_url", "access_key_id", "secret_access_key", "ca_file")
 _DATABASE_LOGINS = {Role.WRITER: "database", Role.READER: "database reader", Role.OWNER: "database owner"}
-_LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
+_LOGIN_REQUIRED = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
 class _LoginRefusedError(Exception):
@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
 
 def run_checks(settings: Settings) -> Iterator[Check]:
-    """Look at everything, one check after the other, never raising; running embedded services are in the settings."""
+    """Run all checks, none of which raises; the settings must have the addresses of running embedded services."""
     yield check_ffmpeg()
     yield from check_sandbox(settings.extract.sandbox)
     yield check_disk(settings.home)
@@ -102,14 +102,14 @@ def check_database(settings: Settings) -> Iterator[Check]:
             yield Check(who, f"database.{login} is not set; database.url is used")
         else:
             check = _attempt(who, partial(check_login, settings.database, login))
-            is_open = check.ok and is_unverified(settings.database, login)
-            yield check._replace(advice=_UNVERIFIED) if is_open else check
+            is_unchecked = check.ok and is_unverified(settings.database, login)
+            yield check._replace(advice=_UNVERIFIED) if is_unchecked else check
 
 
 def check_store(settings: Settings) -> Check:
     store = settings.store
     if store.uri is None:
-        unused = [f"store.{name}" for name in _OF_OWN_S3 if getattr(store, name) is not None]
+        unused = [f"store.{name}" for name in _S3_FIELDS if getattr(store, name) is not None]
         advice = f"Set store.uri as well, or unset what is not used without it: {', '.join(unused)}." if unused else ""
         return _embedded_default("store", "store.uri")._replace(advice=advice)
     return _attempt("store", lambda: probe_store(store))
@@ -118,12 +118,12 @@ def check_store(settings: Settings) -> Check:
 def check_seal(store: StoreSettings) -> Check:
     if store.mac_key:
         key = f"the key {store.seal.key_id}, which must be the same on all machines"
-        return Check("store seal", f"files are sealed with {key}")
+        return Check("store signatures", f"files are signed with {key}")
     if store.uri is None:
-        return Check("store seal", "store.mac_key is not set; the embedded server has its own")
+        return Check("store signatures", "store.mac_key is not set; the embedded server has its own")
     return Check(
-        "store seal",
-        "store.mac_key is not set, so frame files and plans are not sealed",
+        "store signatures",
+        "store.mac_key is not set, so frame files and plans are not signed",
         f"Anyone who can write to {store.uri} can change labels without a trace, by putting other frames "
         "or questions in place of the right ones. Set store.mac_key to 32 or more random characters, the same on all "
         "machines.",
@@ -176,10 +176,9 @@ def check_embedded(settings: Settings) -> Iterator[Check]:
 
 def check_export(results: ResultsSettings) -> Iterator[Check]:
     """Check that the package that writes tables is installed, if runs are exported to them."""
-    form = results.export_format
-    if results.export_uri and form in LAKES:
-        to = results.iceberg_namespace or redact_uri(results.export_uri)
-        yield _attempt(LAKES[form][0], lambda: f"{require_lake(form).__version__} writes to {to}")
+    if lake := results.lake:
+        to = results.iceberg_namespace or redact_uri(results.export_uri or "")
+        yield _attempt(LAKES[lake][0], lambda: f"{require_lake(lake).__version__} writes to {to}")
 
 
 def _attempt(name: str, check: Callable[[], str]) -> Check:
@@ -201,9 +200,9 @@ def _version_of(prefect: PrefectSettings) -> str:
     try:
         connection.request("GET", url.path, headers=basic_auth_headers(prefect.auth_string))
         response = connection.getresponse()
-        if response.status in _LOGINS and prefect.auth_string is None:
+        if response.status in _LOGIN_REQUIRED and prefect.auth_string is None:
             return "login required, which Prefect's client has,"
-        if response.status in _LOGINS:
+        if response.status in _LOGIN_REQUIRED:
             raise _LoginRefusedError(f"HTTP {response.status}")
         if response.status != http.client.OK:
             raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")

@@ -16,7 +16,7 @@ ReelabelError
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
 └── ConfigurationError              a setting, a service or a password is wrong
-    └── PlanForeignError                a run's plan was sealed with another store.mac_key
+    └── PlanForeignError                a run's plan was signed with another store.mac_key
 
 Each can be pickled, and has a message without control characters and a `code` that never changes after release.
 """
@@ -89,7 +89,7 @@ class PlanLostError(ReelabelError):
 
 
 class PlanForeignError(ConfigurationError):
-    """Files of a plan were sealed with another key."""
+    """Files of a plan were signed with another key."""
 
 
 class NotReconciledError(ReelabelError):

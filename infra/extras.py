@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-# Package and extra by results.export_format.
+# Package and extra by kind of lake.
 LAKES = {"delta": ("deltalake", "lake"), "iceberg": ("pyiceberg", "iceberg")}
 
 
-def require_lake(export_format: str) -> ModuleType:
+def require_lake(lake: str) -> ModuleType:
     """Import what writes the tables of a lake; ConfigurationError if it is not installed."""
-    package, extra = LAKES[export_format]
-    return require(package, extra=extra, of=APPLICATION, purpose=f"results.export_format {export_format}")
+    package, extra = LAKES[lake]
+    return require(package, extra=extra, of=APPLICATION, purpose=f"results.export_format {lake}")
 
 
 def require_mlflow() -> ModuleType:

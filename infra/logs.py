@@ -40,7 +40,7 @@ _FIELDS = {
     "task": "task_run_name",
     **{name: name for name in ("job", "code")},
 }
-# Flows that do one stage of the runs of others.
+# Flows that do one stage of a run that another flow started.
 _STAGES = ("extract", "infer")
 _LAYOUT = "\n\t"
 # A longer line is broken, so that a program without line breaks cannot fill the memory.
@@ -90,12 +90,12 @@ def in_context(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 
 def _without_none(fields: Mapping[str, object]) -> dict[str, object]:
-    given = {name: value for name, value in fields.items() if value is not None}
-    return {name: value if isinstance(value, int) else str(value) for name, value in given.items()}
+    present = {name: value for name, value in fields.items() if value is not None}
+    return {name: value if isinstance(value, int) else str(value) for name, value in present.items()}
 
 
 class PrintableRecord(logging.LogRecord):
-    """A log record with invisible characters as pictures, for every handler: in arguments all, newlines included."""
+    """A log record that shows invisible characters as symbols, in any handler; in arguments, also line breaks."""
 
     def __init__(self, *fields: Any, **named: Any) -> None:  # noqa: ANN401 - those of a log record
         super().__init__(*fields, **named)
@@ -162,9 +162,9 @@ def message_of(line: str) -> str:
 
 
 def json_copy(log: int, *, logger: str) -> int:
-    """Return a descriptor whose lines a thread writes to a log, which it closes, as JSON; those that are JSON as is.
+    """Return a descriptor whose lines a thread writes to a log as JSON; JSON lines stay as they are.
 
-    A log that is full or gone loses lines, but never stops a program.
+    The thread closes the log. A log that is full or gone loses lines, but never stops a program.
     """
     source, sink = os.pipe()
     threading.Thread(target=_copy_as_json, args=(source, log, logger), name="json-log", daemon=True).start()

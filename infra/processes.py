@@ -21,9 +21,11 @@ _POLL_S = 0.05
 _KILL_WAIT_S = 10.0
 _KILL_ROUNDS = 3
 _ZOMBIE = "Z"
-_NOBODY = ("", "-1")
+_LOOPBACK, _LISTENS = "0100007F", "0A"  # 127.0.0.1, and the state of a socket that listens, in /proc/net/tcp
+_NO_PROCESS = ("", "-1")
 # Of Linux, unless net.ipv4.ip_local_port_range says otherwise.
 _SERVER_PORTS = range(10_000, 32_768)
+_PORTS_TRIED = 100
 # Inherited by child processes, so that those of a service are found even after it has died.
 MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
 
@@ -59,7 +61,7 @@ def is_supported() -> bool:
 
 
 def end_marked(*markers: str) -> None:
-    """Kill all processes that have one of these as `MARKER` in their environment: what services have left."""
+    """Kill all processes whose environment has one of these values of `MARKER`: those that services left behind."""
     # Children forked during the search are found in the next round.
     for _ in range(_KILL_ROUNDS):
         marked = _marked(markers)
@@ -108,34 +110,42 @@ def free_port(preferred: int = 0) -> int:
     """Return a free port on 127.0.0.1, `preferred` if it is free.
 
     Any other is below those that the kernel gives to connections, one of which could take it before a server does.
+
+    Raises:
+        OSError: None was found.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", preferred or secrets.choice(_SERVER_PORTS)))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in filter(None, (preferred, *secrets.SystemRandom().sample(_SERVER_PORTS, _PORTS_TRIED))):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"None of {_PORTS_TRIED} ports on 127.0.0.1 is free.")
+
+
+def is_own_port(port: int) -> bool:
+    """Return whether a process of this user listens on a port of 127.0.0.1."""
+    rows = [line.split() for line in (_PROC / "net/tcp").read_text().splitlines()[1:]]
+    return [f"{_LOOPBACK}:{port:04X}", _LISTENS, str(os.geteuid())] in [[row[1], row[3], row[7]] for row in rows]
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
     """Return whether the process that started then is running; a zombie, or a later one with its id, is not."""
-    state, found_ticks = _look_at(pid)
+    state, found_ticks = _state_and_start(pid)
     return found_ticks == start_ticks and state != _ZOMBIE
 
 
 def start_ticks_of(pid: int) -> int:
     """Return when a process started, in clock ticks since boot; -1 if there is no such process."""
-    return _look_at(pid)[1]
+    return _state_and_start(pid)[1]
 
 
 def is_zombie(pid: int) -> bool:
     """Return whether a process has ended, but its parent has not noticed."""
-    return _look_at(pid)[0] == _ZOMBIE
+    return _state_and_start(pid)[0] == _ZOMBIE
 
 
-def _look_at(pid: int) -> tuple[str, int]:
-    state, *fields = _stat(pid) or _NOBODY
+def _state_and_start(pid: int) -> tuple[str, int]:
+    state, *fields = _stat(pid) or _NO_PROCESS
     return state, int(fields[-1])
 
 
@@ -161,7 +171,7 @@ def _marked(markers: Iterable[str]) -> dict[int, int]:
     """Return the start times, in clock ticks since boot, of marked processes by their ids."""
     wanted, found = {f"{MARKER}={marker}".encode() for marker in markers}, dict[int, int]()
     for pid in _pids() - {os.getpid()}:
-        state, start_ticks = _look_at(pid)
+        state, start_ticks = _state_and_start(pid)
         with suppress(OSError):
             environment = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
             if state != _ZOMBIE and not wanted.isdisjoint(environment):

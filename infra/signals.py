@@ -11,7 +11,7 @@ from contextlib import suppress
 
 EXIT_CODE = 128 + signal.SIGINT
 GRACE_S = 8.0
-# A flow has GRACE_S seconds from when it has unwound; this is for what does not even do that.
+# A flow has GRACE_S seconds once it has unwound; this is the limit for one that does not unwind.
 _TERMINATION_S = 20.0
 _WAKE_S = 0.1
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -164,7 +164,7 @@ def traced(name: str) -> Iterator[None]:
 
 @contextmanager
 def _current(span: trace.Span) -> Iterator[None]:
-    """Have a span as the current one; an error sets its status by type, since its text may hold addresses."""
+    """Make a span the current one; an error sets its status to the error's type, as its text may contain addresses."""
     with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield

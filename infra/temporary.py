@@ -46,13 +46,13 @@ def remove_stale_folders(*, older_than_s: float = 10.0, dry_run: bool = False) -
     before_s = time.time() - older_than_s
     with os.scandir(gettempdir()) as entries:
         found = [Path(entry.path) for entry in entries if entry.name.startswith(_PREFIXES)]
-    left = [folder for folder in found if _is_left(folder, before_s)]
-    for folder in left if not dry_run else []:
+    stale = [folder for folder in found if _is_stale(folder, before_s)]
+    for folder in stale if not dry_run else []:
         shutil.rmtree(folder, ignore_errors=True)  # another process may be removing it, too
-    return len(left)
+    return len(stale)
 
 
-def _is_left(folder: Path, before_s: float) -> bool:
+def _is_stale(folder: Path, before_s: float) -> bool:
     try:
         facts = folder.lstat()
         if facts.st_uid != os.getuid() or facts.st_mtime >= before_s:

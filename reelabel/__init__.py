@@ -3,7 +3,7 @@
 >>> with reelabel.open("clip.mp4") as video:
 ...     len(video), video[7].shape, video.sample("uniform", num_frames=8)
 
-Needs PyAV and NumPy, and PyArrow for frame files; knows no service and no settings file. Names are imported
+Requires PyAV and NumPy, and PyArrow for frame files; depends on no service and no settings file. Names are imported
 on first use.
 """
 

@@ -1,4 +1,4 @@
-"""PyArrow, imported when it is first used: whoever only decodes videos does without it."""
+"""PyArrow, imported on first use: decoding videos does not need it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reelabel.optional import require
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return an attribute of `pyarrow`, and keep it.
+    """Return an attribute of `pyarrow`, and cache it.
 
     Raises:
         ConfigurationError: PyArrow is not installed.
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
 
 
 def arrow_file(table: Any, *, options: Any = None) -> bytes:  # noqa: ANN401
-    """Return the bytes of a table as an Arrow file, written by the options of `pyarrow.ipc`."""
+    """Serialize a table as an Arrow IPC file, by `pyarrow.ipc.IpcWriteOptions`."""
     pyarrow = _pyarrow()
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_file(sink, table.schema, options=options) as writer:

@@ -18,8 +18,8 @@ _QUOTA_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))  # of c
 def usable_cores(root: Path = _ROOT) -> int:
     """Return the number of cores by CPU affinity or by the container's CPU quota, rounded up, whichever is less.
 
-    A container usually sees all cores of its node, and is paused whenever it has used up its quota of them. The file
-    systems `proc` and `sys` are in `root`.
+    A container usually sees all cores of its node, and is paused whenever it has used up its quota of them. `proc` and
+    `sys` are looked up below `root`.
     """
     quota = min(map(_quota, _cgroups(root)), default=math.inf)
     cores = len(os.sched_getaffinity(0))
@@ -27,7 +27,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's CPU control groups, and those above, whose quotas hold as well."""
+    """Yield the folders of this process's CPU control groups and of their ancestors, whose quotas apply as well."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

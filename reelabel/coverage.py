@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
@@ -10,11 +9,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from reelabel.segment import WHOLE, select_segment
-from reelabel.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import numpy.typing as npt
 
     from reelabel.segment import Segment
@@ -137,38 +133,3 @@ def _within_segment(
     end_s = duration_s if segment.end_s is None else min(segment.end_s, duration_s)
     found = times_s[select_segment(times_s, segment, first_s=0.0).numbers]
     return np.maximum(found - start_s, 0.0), max(end_s - start_s, _MIN_LENGTH_S)
-
-
-_ANY_REASON = "not_covered"
-
-
-def count_reasons(coverages: Iterable[str]) -> dict[str, int]:
-    """Count comma-separated reason codes: all videos as `videos`, those with any reason, and those by reason."""
-    counts = Counter[str]()
-    for coverage in coverages:
-        counts["videos"] += 1
-        if coverage:
-            counts.update([_ANY_REASON, *coverage.split(",")])
-    return dict(counts)
-
-
-DOCS_PAGE = "docs/frames.md"
-_DESCRIPTIONS = {
-    CoverageReason.ONE_KEYFRAME: "a single keyframe: answers about anything later are guesses",
-    CoverageReason.FEW_KEYFRAMES: "few keyframes: what happens between them is not seen",
-    CoverageReason.LONG_GAP: "a long gap between keyframes: what happens in it is not seen",
-    CoverageReason.LOW_COVERAGE: "no keyframe near most of what happens",
-    CoverageReason.UNKNOWN: "keyframes at unknown times: what happens between them may not be seen",
-}
-
-
-def coverage_warnings(counts: Mapping[str, int]) -> list[str]:
-    """Describe how many videos keyframes may not cover, one sentence per reason, and how many in all."""
-    of = f"of {pluralize(counts.get('videos', 0), 'clip')}"
-    found = {reason: counts[reason] for reason in _DESCRIPTIONS if counts.get(reason)}
-    lines = [
-        f"{count:,} {of} {'has' if count == 1 else 'have'} {_DESCRIPTIONS[reason]}" for reason, count in found.items()
-    ]
-    affected = counts.get(_ANY_REASON, 0)
-    overlap = 0 < affected < sum(found.values())
-    return [*lines, f"{affected:,} {of} in all: some have several of these faults"] if overlap else lines

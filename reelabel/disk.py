@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
-# For errors of libraries without an error number. Python's tempfile tries several folders before it gives up.
+# In messages of libraries that give no error number. Python's tempfile tries several folders before it gives up.
 _SIGNS = ("no space left on device", "disk quota exceeded", "no usable temporary directory")
 _LEAST_FREE_BYTES = 1024**2  # a disk with less is full, even if no error shows that a write has failed
 
@@ -58,16 +58,16 @@ def _free_bytes(folder: Path) -> tuple[float, Path]:
         with suppress(OSError):  # it does not exist yet
             found = os.statvfs(existing)
             break
-    is_disk = found.f_blocks and not found.f_flag & os.ST_RDONLY  # not a terminal's, a pipe's or a read-only image
+    is_disk = found.f_blocks and not found.f_flag & os.ST_RDONLY  # not a terminal, a pipe or a read-only image
     return (found.f_bavail * found.f_frsize * _has_inodes(found) if is_disk else math.inf), existing
 
 
 def _has_inodes(disk: os.statvfs_result) -> bool:
-    return not disk.f_files or disk.f_favail > 0  # some file systems have no fixed number
+    return not disk.f_files or disk.f_favail > 0  # some file systems have no fixed number of inodes
 
 
-def full_disk_met(folders: Iterable[Path]) -> DiskFullError:
-    """Return the error to raise if something has failed because the disk of one of some folders was full."""
+def disk_full_error(folders: Iterable[Path]) -> DiskFullError:
+    """Return the error for a write that failed because a disk was full, which one of the folders is on."""
     found = full_disk(folders, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     assert found is not None
     return found

@@ -161,7 +161,7 @@ class SealError(ReelabelError):
 
 
 class ForeignSealError(SealError):
-    """The file was sealed with another key, or without one."""
+    """The file was signed with another key, or without one."""
 
     code = "seal_foreign"
 
@@ -223,7 +223,7 @@ class StoreUnavailableError(TransientError):
 
 
 class ReadingEndedError(TransientError):
-    """Reads of the store were ended, because what needed them has been stopped."""
+    """Reads of the store were cancelled, because their caller was stopped."""
 
     code = "reading_ended"
     retries_exhausted = True
@@ -258,7 +258,7 @@ class ConfigurationError(ReelabelError):
 
 
 class OptionFault(NamedTuple):
-    """A fault of an option: where it is, its value, and a clause. Options that do not go together have no place."""
+    """A fault of an option: its path, its value, and a clause. Options that contradict each other have no path."""
 
     where: str
     value: object
@@ -270,13 +270,13 @@ class OptionFault(NamedTuple):
 
 
 class InvalidOptionError(ConfigurationError, ValueError):
-    """Options of the library are wrong; `faults` are all that is."""
+    """Options of the library are invalid; `faults` lists everything that is wrong."""
 
     faults: tuple[OptionFault, ...] = ()
 
     @classmethod
     def of(cls, title: str, faults: Sequence[OptionFault]) -> InvalidOptionError:
-        """Build the error about options, by what they are called."""
+        """Build the error for the options that `title` names."""
         clauses = "; ".join(f"{fault.where}: {fault.clause}" if fault.where else fault.clause for fault in faults)
         error = cls(f"Invalid {title}: {clauses}{'' if clauses.endswith('?') else '.'}")
         error.faults = tuple(faults)
@@ -288,7 +288,7 @@ class ObjectRefusedError(ConfigurationError):
 
 
 class LoginRefusedError(ConfigurationError):
-    """The store refuses the login, whatever is asked for, or there is none: it has expired, perhaps."""
+    """The store refuses the credentials for every request, or there are none; they may have expired."""
 
 
 class SandboxUnavailableError(ConfigurationError):
@@ -329,7 +329,7 @@ def as_video_errors() -> Iterator[None]:
 
 
 def unreadable(error: Exception) -> VideoUnreadableError:
-    """Return the error for an exception that nobody expected."""
+    """Return the error for an unexpected exception."""
     return VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).")
 
 
@@ -338,8 +338,8 @@ class ProcessDiedError(Exception):
 
 
 class InvalidReplyError(Exception):
-    """The process sent what no sound one sends: a video may have taken it over."""
+    """The process sent an invalid message: a video may have compromised it."""
 
 
 class NotStartedError(Exception):
-    """The process was lost before it began with the video, which is not at fault."""
+    """The process was lost before it started on the video, which is not at fault."""

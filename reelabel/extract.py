@@ -58,7 +58,7 @@ Method: TypeAlias = Literal["index", "seek", "linear"]
 _COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
-_ROUNDED_AWAY = 2  # frames that samplers of a rate lose by taking whole steps, and pairs
+_ROUNDED_AWAY = 2  # frames that samplers of a rate lose by rounding to whole steps and pairs
 _NAMED = 60  # broken frames in a note
 
 
@@ -71,18 +71,16 @@ class Request:
         limits: Limits on the video.
         segment: The part of the video to sample from.
         as_stored: Leave frames as they are stored.
-        every: Return every keyframe once, whatever the sampler.
-        windows: The parts of the segment that a dense sampler samples from; empty for all of it.
-        skip_loop_filter: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for
-            frames that a model sees.
-        wanted: Frames that take the place of those of a dense sampler.
+        windows: Parts of the segment that a dense sampler samples from; empty for all of it.
+        skip_loop_filter: Skip the loop filter where GOPs are decoded: faster, but not exact, so not for frames that a
+            model sees.
+        wanted: Frames by position or time, in place of those that a sampler would choose.
     """
 
     sampling: Sampling = _DEFAULT_SAMPLING
     limits: Limits = _DEFAULT_LIMITS
     segment: Segment = WHOLE
     as_stored: bool = False
-    every: bool = False
     windows: Windows = ()
     skip_loop_filter: bool = False
     wanted: Wanted | None = None
@@ -90,7 +88,7 @@ class Request:
     @property
     def shows_keyframes(self) -> bool:
         """Whether only keyframes are shown, which decode by themselves."""
-        return self.sampling.sampler == "keyframes" or self.every
+        return self.sampling.sampler == "keyframes"
 
     @property
     def view(self) -> View:
@@ -101,19 +99,17 @@ class Request:
         """Choose frames; raises as `reelabel.sampling.choose.choose` does, and if the index lists too many."""
         check_frame_count(len(index.order), self.limits)  # a malicious video may have made the index
         with as_video_errors():
-            return choose(
-                index, self.sampling, self.segment, every=self.every, windows=self.windows, wanted=self.wanted
-            )
+            return choose(index, self.sampling, self.segment, windows=self.windows, wanted=self.wanted)
 
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How the frames of a video are found, over several extractions from it.
+    """How the frames of a video are found, remembered over several extractions.
 
     Attributes:
-        ways: What to try; once a linear decode is needed, nothing else is tried.
-        notes: Why; an ordered set.
-        in_pieces: Whether segments follow each other.
+        ways: The ways to try, in order; after one linear decode was needed, only that.
+        notes: Why faster ways failed; an ordered set.
+        in_pieces: Whether the extractions are of consecutive segments.
     """
 
     ways: tuple[Way, ...] = ("container", "packets", "decode")
@@ -126,7 +122,7 @@ class Progress:
         return "container" not in self.ways
 
 
-def extract_local(video: Path | str | bytes, *, threads: int = 1, **options: Any) -> Frames:  # noqa: ANN401
+def extract_local(video: Path | str | bytes | VideoFile, *, threads: int = 1, **options: Any) -> Frames:  # noqa: ANN401
     """Decode sampled frames of a local file, or the bytes of a video, in this process; options are those of `Request`.
 
     For untrusted video use a `DecodePool`.
@@ -137,17 +133,11 @@ def extract_local(video: Path | str | bytes, *, threads: int = 1, **options: Any
     """
     request = Request(**options)
     request.segment.check_valid()
-    with open_video_file(video) as file:
+    with open_video_file(video) as file, closing(open_decoder(file, request.limits, threads=threads)) as decoder:
         try:
-            return extract_file(file, request, threads=threads)
+            return extract(decoder, request, Progress())
         except av.FFmpegError as error:
             raise unreadable(error) from None
-
-
-def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> Frames:
-    """Decode frames of an open video, as `extract_local` does."""
-    with closing(open_decoder(file, request.limits, threads=threads)) as decoder:
-        return extract(decoder, request, Progress())
 
 
 def extract_ranges(
@@ -176,7 +166,7 @@ def extract_remotely(decoder: Decoder, request: Request) -> tuple[Frames, tuple[
     """Extract from a remote video by its ranges, as `extract_ranges` does, with an open decoder."""
     got = extract(decoder, request, Progress(ways=("container",)))
     fetched = decoder.ranges.bytes_fetched if decoder.ranges else 0
-    return got.knowing(fetch_ms=_wait_s(decoder) * 1e3, bytes_fetched=fetched), decoder.known
+    return got.with_selection(fetch_ms=_wait_s(decoder) * 1e3, bytes_fetched=fetched), decoder.known
 
 
 def _wait_s(decoder: Decoder) -> float:
@@ -184,24 +174,24 @@ def _wait_s(decoder: Decoder) -> float:
 
 
 def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
-    """Extract frames by the fastest of some ways that is exact; raise FallbackRequired if none is."""
+    """Extract frames by the fastest way that is exact; raise FallbackRequired if none of `progress.ways` is."""
     started, decoded_before = time.perf_counter() - _wait_s(decoder), decoder.frames_decoded
     listed: VideoIndex | None = None
     if request.sampling.sampler == "auto":
         listed = _list_keyframes(decoder, progress)
         is_good = listed.coverage(CoverageThresholds.of(request.sampling), request.segment).is_good
         request = replace(request, sampling=resolve_auto(request.sampling, is_good=is_good))
-    got, is_empty, missing = _take(decoder, request, progress)
-    if got.method != "index" and not decoder.ranges:  # report the same keyframe times for every sampler
+    got, is_empty, missing = _extract_exactly(decoder, request, progress)
+    if got.method != "index" and not decoder.ranges:  # so that keyframe times do not depend on the sampler
         with suppress(FallbackRequired):
             listed = listed or decoder.list_keyframes()
-        if listed and listed.is_listed:  # else a linear decode has counted them itself
-            got = got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
+        if listed and listed.is_listed:  # else a linear decode has found them itself
+            got = got.with_selection(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
     with as_video_errors():
-        got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
-        got = _check_truncation(got, missing)
+        got = _without_similar(_note_segment_and_rate(got, request, is_empty=is_empty), request.sampling)
+        got = _note_truncation(got, missing)
         check_frame_times(got.selection, request.limits)
-    return got.knowing(
+    return got.with_selection(
         frames_decoded=decoder.frames_decoded - decoded_before,
         sampler="" if request.wanted else request.sampling.sampler,
         decode_ms=max(0.0, time.perf_counter() - _wait_s(decoder) - started) * 1e3,
@@ -219,22 +209,20 @@ def _list_keyframes(decoder: Decoder, progress: Progress) -> VideoIndex:
     return decoder.list_frames("decode", "frames")
 
 
-def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
-    """Return frames, whether none lies in the segment, and how many bytes the file lacks."""
+def _extract_exactly(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
+    """Return the frames, whether the segment has none of its own, and how many bytes the file lacks."""
     ways, notes, is_contradicted = [*progress.ways], dict(progress.notes), False
-    if request.every and not progress.is_linear:  # also those that no index lists
-        ways, notes = ["decode"], {"all keyframes were requested": None}
     while True:
         way = ways.pop(0)
         if way == "decode":
             progress.ways, progress.notes = ("decode",), notes
         try:
-            got, is_empty, missing = _take_in(way, decoder, request, progress)
+            got, is_empty, missing = _extract_in_way(way, decoder, request, progress)
         except FallbackRequired as error:
             ways = ["decode"] if error.linear_only and "decode" in ways else ways
             if not ways or (error.linear_only and "decode" not in ways):
                 raise
-            # Reported are the packets' faults where no index lists frames, and a false index where no GOP decodes.
+            # Note what is wrong with the packets if no index lists frames, and with the index if no GOP decodes.
             is_news = request.shows_keyframes or error.linear_only or way == "packets"
             if is_news and not (is_contradicted and error.linear_only):
                 notes[str(error)] = None
@@ -242,11 +230,11 @@ def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frame
         else:
             if is_contradicted and got.method != "linear":
                 unknown = np.full_like(got.selection.frame_index, UNKNOWN_POSITION)
-                got = got.knowing(frame_index=unknown, total_frames=None)
+                got = got.with_selection(frame_index=unknown, total_frames=None)
             return _with_notes(got, first=notes), is_empty, missing
 
 
-def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
+def _extract_in_way(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
     lists: Lists = "keyframes" if request.shows_keyframes and way == "container" else "frames"
     index = decoder.list_frames(way, lists, request.segment, in_pieces=progress.in_pieces)
     chosen, note = _choose(decoder, request, way, index)
@@ -255,7 +243,7 @@ def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -
     except FallbackRequired as error:
         if not error.linear_only or index.is_whole:
             raise
-        # The frames around the segment depend on earlier ones: read the GOPs before them, too.
+        # The frames of the segment may depend on earlier GOPs: read these, too.
         with as_video_errors():
             widened = _widened(request.segment, index)
         index = decoder.list_frames(way, lists, widened)
@@ -268,7 +256,7 @@ def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -
 
 
 def _choose(decoder: Decoder, request: Request, way: Way, index: VideoIndex) -> tuple[Chosen, str]:
-    """Choose frames; return with them a note on those that do not decode."""
+    """Choose frames; also return a note on those that do not decode."""
     if way == "decode" and not request.shows_keyframes and request.wanted is None:
         try:
             announced = decoder.list_announced()
@@ -280,7 +268,7 @@ def _choose(decoder: Decoder, request: Request, way: Way, index: VideoIndex) -> 
     chosen = request.choose(index)
     if way in {"container", "packets"} and index.lists == "frames":
         first = index.keyframe_indices[:1]
-        if not first.size or chosen.unique[0] < first[0]:  # an edit list hides the keyframe they depend on
+        if not first.size or chosen.unique[0] < first[0]:  # an edit list hides the keyframe that they depend on
             raise FallbackRequired("frames precede the first presented keyframe")
     return chosen, ""
 
@@ -343,23 +331,23 @@ def _map_to_decoded(
     good = np.searchsorted(pts, ends[found[is_replaced]])
     replaced = [f"{broken} by {next_good}" for broken, next_good in zip(unique[is_replaced], good, strict=True)]
     notes = [
-        _note("replaced by the next good one", replaced),
-        _note("left out", [str(each) for each in unique[~is_found]]),
+        _note_frames("replaced by the next good one", replaced),
+        _note_frames("left out", [str(each) for each in unique[~is_found]]),
     ]
     return replace(chosen, indices=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
 
 
-def _note(fate: str, frames: list[str]) -> str:
+def _note_frames(fate: str, frames: list[str]) -> str:
     rest = len(frames) - _NAMED
     named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
     return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
 
 
 def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:
-    return got.knowing(note="; ".join(filter(None, [*first, got.note, *notes])))
+    return got.with_selection(note="; ".join(filter(None, [*first, got.note, *notes])))
 
 
-def _check_request(got: Frames, request: Request, *, is_empty: bool) -> Frames:
+def _note_segment_and_rate(got: Frames, request: Request, *, is_empty: bool) -> Frames:
     """Note if no frame lies in the segment, and if `max_frames` does not allow the rate."""
     start_s, duration_s = request.segment.start_s or 0.0, got.selection.duration_s
     if is_empty and 0 < duration_s <= start_s:
@@ -374,7 +362,7 @@ def _check_request(got: Frames, request: Request, *, is_empty: bool) -> Frames:
 
 
 def _thinned_note(got: Selection, sampling: Sampling) -> str:
-    """Say that a video shows fewer frames than at its sampler's rate, because of `max_frames`; empty if it does not."""
+    """Return a note if `max_frames` limits the frames to fewer than the sampler's rate asks for; else empty."""
     sampler, shown = find_sampler(sampling.sampler), len(got.picks)
     asked_fps = sampling.fps or sampler.default_fps
     asked_fps = got.fps if asked_fps == EVERY else asked_fps
@@ -386,13 +374,13 @@ def _thinned_note(got: Selection, sampling: Sampling) -> str:
     return f"{asked_fps:g} frames per second would be {wanted:,} frames; {shown:,} are shown, spread over the video"
 
 
-def _check_truncation(got: Frames, missing: int) -> Frames:
-    """Note if the file is truncated; it is then as long as the frames that were counted, if they were."""
+def _note_truncation(got: Frames, missing: int) -> Frames:
+    """Note if the file is truncated; its duration is then that of the counted frames, if they were counted."""
     if not missing:
         return got
     known = got.selection
     counted_s = known.total_frames / known.fps if known.total_frames and known.fps else math.inf
-    shorter = got.knowing(duration_s=min(known.duration_s, counted_s))
+    shorter = got.with_selection(duration_s=min(known.duration_s, counted_s))
     return _with_notes(shorter, first=[f"the file is cut short: its last {missing:,} bytes are missing"])
 
 

@@ -29,7 +29,7 @@ UNKNOWN_POSITION = -1
 
 # Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
 LATEST_MS = 2.0**53
-MOST = 2**31 - 1  # of a count or a side, which a column of a database holds
+MOST = 2**31 - 1  # of a count or a side: a 32-bit column of a database holds it
 
 
 class Crop(NamedTuple):
@@ -41,7 +41,7 @@ class Crop(NamedTuple):
     bottom: int = 0
 
     def fits(self, width_px: int, height_px: int) -> bool:
-        """Return whether there are margins, and they leave something of a picture."""
+        """Return whether there are margins, and they leave part of the picture."""
         return any(self) and self.left + self.right < width_px and self.top + self.bottom < height_px
 
 
@@ -49,7 +49,7 @@ NOT_CROPPED = Crop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VideoInfo:
+class HeaderInfo:
     """Properties of a stream as the header states them; the frames may contradict it.
 
     Attributes:
@@ -100,8 +100,8 @@ class VideoIndex:
 
     Attributes:
         info: What the header states.
-        kind: Who found the rows: the container's index, a pass over all packets, or a linear decode.
-        lists: What has a row.
+        kind: How the rows were found: by the container's index, a pass over all packets, or a linear decode.
+        lists: Whether every frame has a row, or only keyframes.
         pts: PTS of each row, `NO_PTS` if it has none; shape (N,).
         is_keyframe: Whether it is a keyframe; shape (N,).
         is_shown: Whether it is presented; shape (N,).
@@ -119,11 +119,11 @@ class VideoIndex:
         is_whole: Whether the rows are of the whole video, not only of what lies around a segment.
         is_start_known: Whether `first_s` is exact.
         is_order_proven: Whether PTS are known to ascend in the order in which a decoder outputs frames.
-        doubt: Why frames must not be decoded by it; coverage and candidates of scenes are good enough.
-        note: How times differ from timestamps, or why there are no rows; empty if neither is so.
+        doubt: Why frames must not be decoded by this index, which still serves to measure coverage and to find scenes.
+        note: How times differ from timestamps, or why there are no rows; empty if neither applies.
     """
 
-    info: VideoInfo
+    info: HeaderInfo
     kind: Kind
     lists: Lists
     pts: Int64s = field(default_factory=_no_rows)
@@ -204,11 +204,11 @@ class VideoIndex:
 
     @property
     def start_s(self) -> float | None:
-        """Where the clock of segments starts; None if unknown."""
+        """The time that segments are measured from; None if unknown."""
         is_listed = self.lists == "frames" and self.is_whole and self.time_s is not None and self.time_s.size
         return float(self.time_s[0]) if is_listed and self.time_s is not None else self.first_s
 
-    def length_s(self, info: VideoInfo) -> float:
+    def length_s(self, info: HeaderInfo) -> float:
         """Return the duration that the video states, else what its frames fill; 0.0 if unknown.
 
         Where frames are not shown at their timestamps, the stated duration is of the timestamps.
@@ -216,7 +216,7 @@ class VideoIndex:
         return (0.0 if self.kind == "decode" and self.note else info.duration_s) or self.filled_s(info.fps)
 
     def filled_s(self, fps: float) -> float:
-        """Return how long the frames that are listed last, with this rate if they have no times; 0.0 if unknown."""
+        """Return the time that the listed frames fill, by this frame rate if they have no times; 0.0 if unknown."""
         frames, first_s, last_s = self.total_frames or 0, self.first_s, self.last_s
         if first_s is None or last_s is None:
             return frames / fps if fps and first_s is None and last_s is None else 0.0

@@ -36,7 +36,7 @@ _PATH = "/v1/video/chat/stream"
 _OPEN_S = 10.0
 _RETRY_S = 0.5
 _MAX_EVENT_BYTES = 2**24
-# Answers of servers without this WebSocket.
+# Status codes of servers without this WebSocket.
 _NO_ROUTE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 
 
@@ -161,10 +161,10 @@ class LiveClient:
         self._seq = max(self._seq, event["seq"])
         if event["type"] == "session.created":
             self.session = event
-        self._note(event)
+        self._track_query(event)
         return event
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _track_query(self, event: dict[str, Any]) -> None:
         query_id = event.get("query_id")
         query = self._open.get(query_id or "", {})
         is_standing = query.get("on_change") or query.get("every_s")
@@ -200,7 +200,7 @@ class LiveClient:
             await asyncio.sleep(_RETRY_S)
             try:
                 self._socket = await self._connect({"type": "session.resume", **known, "last_seq": self._seq})
-            except _NotThereError:
+            except _UnavailableError:
                 continue
             except ConfigurationError:
                 return False
@@ -231,24 +231,24 @@ class LiveClient:
             await socket.send(json.dumps(first))
         except InvalidStatus as error:
             is_busy = error.response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR  # such as a proxy's 502
-            refusal = _NotThereError if is_busy else ConfigurationError
+            refusal = _UnavailableError if is_busy else ConfigurationError
             raise refusal(f"{self._url} refuses the connection: {_reason(error)}") from None
         except (OSError, WebSocketException, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise _NotThereError(
+            raise _UnavailableError(
                 f"No live sessions are served at {self._url} ({escape_controls(why)}); start `reelabel serve`, or name "
                 "another server with --url."
             ) from None
         return socket
 
 
-class _NotThereError(ConfigurationError): ...
+class _UnavailableError(ConfigurationError): ...
 
 
 def _socket_url(url: str) -> str:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-    except ValueError:  # such as of an address in half brackets
+    except ValueError:  # for example, an unclosed bracket in the address
         parts = urlsplit("")
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.netloc:

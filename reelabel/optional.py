@@ -1,6 +1,6 @@
-"""Dependencies that only some uses of the library need, and how to install them.
+"""Optional dependencies, and how to install them.
 
-No package of ours is named: on an index, the name may be anybody's.
+Our own distributions are never installed by name: on a package index, anybody may own that name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIBRARY = "reelabel"
 
 
 def require(module: str, *, extra: str, purpose: str, of: str = _LIBRARY) -> ModuleType:
-    """Import a module of an optional dependency, which an extra of a distribution installs for a purpose.
+    """Import a module of an optional dependency, which `extra` of the distribution `of` installs.
 
     Raises:
         ConfigurationError: It is not installed.
@@ -56,7 +56,7 @@ def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, pyth
 
 
 def _folder(name: str) -> list[str]:
-    """Return pip's arguments for the folder that a distribution was installed from; empty if from elsewhere."""
+    """Return pip's arguments for the folder that a distribution was installed from; empty if it was not a folder."""
     origin = json.loads(_metadata().distribution(name).read_text("direct_url.json") or "{}")
     if "dir_info" not in origin:
         return []

@@ -1,7 +1,7 @@
-"""Options: frozen dataclasses whose fields state which values they take; among them limits, and those of sources.
+"""Options as frozen dataclasses whose fields declare their valid values: limits on videos, S3, and the web.
 
-`option` describes a field by metadata, in pydantic's names for them, so that an application can read the same bounds
-and descriptions; `check_options` refuses what does not fit.
+`option` stores bounds and descriptions in a field's metadata under pydantic's names, so that an application can read
+them; `check_options` enforces them.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def option(
     Args:
         default: Its default, if it has one.
         description: A sentence for help and forms.
-        convert: Makes the value of what may be written for it, before its type is checked; ValueError refuses it.
-        check: Checks a value other than None, and returns what it stands for; ValueError, with a clause, refuses it.
+        convert: Converts a given value before its type is checked; raises ValueError to refuse it.
+        check: Validates a value other than None, and returns it or a normalized one; raises ValueError, with a clause,
+            to refuse it.
         is_secret: Whether its value must not be shown.
         about: Its bounds: gt, ge, lt, le, min_length and max_length; and `exclude_if`, a function that returns
             whether `to_dict` leaves a value out.
@@ -70,12 +71,12 @@ def option(
 
 
 def is_none(value: object) -> bool:
-    """Return whether an option is left to its default: `exclude_if` of an option that specs do not name."""
+    """Return whether an option is unset: the `exclude_if` of options that specs leave out if they are unset."""
     return value is None
 
 
 def to_dict(options: DataclassInstance) -> dict[str, Any]:
-    """Return options by name, with lists for tuples, without those that their `exclude_if` leaves out."""
+    """Return options by name, with tuples as lists, except those that their `exclude_if` excludes."""
     values = {each.name: (getattr(options, each.name), each.metadata.get("exclude_if")) for each in fields(options)}
     return {
         name: list(value) if isinstance(value, tuple) else value
@@ -84,18 +85,17 @@ def to_dict(options: DataclassInstance) -> dict[str, Any]:
     }
 
 
-def check_options(options: DataclassInstance, kind: type[DataclassInstance], title: str = "") -> None:
-    """Check each field by its type and its metadata, and replace its value by what it stands for.
+def check_options(options: DataclassInstance, kind: type[DataclassInstance]) -> None:
+    """Validate each field by its type and its metadata, and replace its value by the converted one.
 
-    A whole number stands for a float, a list for a tuple, a text for a path, and a dictionary for options within these.
+    Integers become floats, lists tuples, strings paths, and dictionaries nested options.
 
     Args:
         options: The options, from within their `__post_init__`.
         kind: The class that has this `__post_init__`, whose fields are checked; a subclass checks its own.
-        title: What they are called in the error; defaults to the options of their class.
 
     Raises:
-        InvalidOptionError: Values do not fit; all of them are named.
+        InvalidOptionError: Values are invalid; the message names all of them.
     """
     faults: list[OptionFault] = []
     for rule in _rules_of(kind):
@@ -109,19 +109,19 @@ def check_options(options: DataclassInstance, kind: type[DataclassInstance], tit
         else:
             object.__setattr__(options, rule.name, checked)
     if faults:
-        raise InvalidOptionError.of(title or _title(options), faults)
+        raise InvalidOptionError.of(_title(options), faults)
 
 
-def conflict(options: DataclassInstance, clause: str, title: str = "") -> InvalidOptionError:
-    """Return the error about options that do not go together."""
-    return InvalidOptionError.of(title or _title(options), [OptionFault("", None, clause)])
+def conflict(options: DataclassInstance, clause: str) -> InvalidOptionError:
+    """Return the error for options that contradict each other."""
+    return InvalidOptionError.of(_title(options), [OptionFault("", None, clause)])
 
 
 def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
     """Build options from a dictionary.
 
     Raises:
-        InvalidOptionError: One is unknown, missing or does not fit.
+        InvalidOptionError: An option is unknown, missing or invalid.
     """
     unknown = [name for name in given if name not in {each.name for each in fields(kind)}]
     missing = [
@@ -167,7 +167,7 @@ def _rules_of(kind: type[DataclassInstance]) -> tuple[_Rule, ...]:
 
 
 def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a case for each kind of type
-    """Return a value as one of a type; raise ValueError with a clause if it is none."""
+    """Convert a value to a type; raise ValueError, with a clause, if it does not fit."""
     if get_origin(kind) in {Union, UnionType}:
         kinds = [each for each in get_args(kind) if each is not NoneType]
         return None if value is None and len(kinds) < len(get_args(kind)) else _first_fit(value, kinds)
@@ -238,7 +238,7 @@ class Limits:
 
 @runtime_checkable
 class Secret(Protocol):
-    """A text that is not shown, such as pydantic's `SecretStr`."""
+    """A string that is never shown, such as pydantic's `SecretStr`."""
 
     def get_secret_value(self) -> str:
         """Return the text."""
@@ -247,6 +247,9 @@ class Secret(Protocol):
 def reveal(secret: str | Secret | None) -> str | None:
     """Return the text of a secret; None if there is none."""
     return secret.get_secret_value() if isinstance(secret, Secret) else secret or None
+
+
+_CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,12 +267,16 @@ class S3Options:
         "CA certificate (PEM) for an https:// endpoint; defaults to the system's.",
         check=Path.absolute,  # processes that use it may run in other folders
     )
-    connect_timeout_s: float = option(10, "Seconds to wait for a connection.", gt=0, le=300)
-    read_timeout_s: float = option(60, "Seconds to wait for data.", gt=0, le=3600)
+    read_timeout_s: float = option(60, "Seconds to wait for data, and up to 10 for a connection.", gt=0, le=3600)
     max_attempts: int = option(4, "Attempts per request; refusals of a busy store do not count.", ge=1, le=20)
 
     def __post_init__(self) -> None:
         check_options(self, S3Options)
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """Seconds to wait for a connection."""
+        return min(self.read_timeout_s, _CONNECT_TIMEOUT_S)
 
 
 def _as_networks(given: Any) -> Any:  # noqa: ANN401 - whatever a user gave

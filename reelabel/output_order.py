@@ -1,7 +1,7 @@
 """The order in which a decoder outputs frames, and the times at which they are then shown.
 
-Timestamps are not the order: recordings that were joined end to end start their clock again, and some muxers write the
-times of decoding. Where timestamps do not show the order, only a linear decode does.
+Timestamps do not always give that order: recordings that were joined end to end restart their clock, and some muxers
+write decode times. Where timestamps do not show the order, only a linear decode does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames): so many may be decoded before a frame
+# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames): that many may be decoded before one
 # and presented after it. Other codecs reorder fewer.
 MAX_REORDERED = 16
-_LATER_THAN_KEYFRAME = 2  # one frame alone is out of place, rather than the clock set back
+_LATER_THAN_KEYFRAME = 2  # a single later frame is out of place; the clock was not set back
 _PENDING = 64  # packets whose frames a decoder may still output
 
 
@@ -58,7 +58,7 @@ def output_order(
 
 
 def check_forward(pts: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool_]) -> None:
-    """Raise FallbackRequired if the timestamps of frames, in decode order, jump back: they are of several clocks."""
+    """Raise FallbackRequired if the timestamps of frames, in decode order, jump back, as in joined recordings."""
     positions = np.empty(len(pts), np.int64)
     positions[np.argsort(pts, kind="stable")] = np.arange(len(pts))
     latest = np.maximum.accumulate(positions)
@@ -88,7 +88,7 @@ class ClockReader:
         self._pending.append((pts, self._clock))
 
     def clock_of(self, pts: int | None) -> int:
-        """Return the number of the clock, ascending, by which the frame is shown that the decoder outputs next."""
+        """Return the number of the clock of the frame that the decoder outputs next; these numbers never fall."""
         for packet in self._pending:
             if packet[0] == pts:
                 self._pending.remove(packet)
@@ -141,7 +141,7 @@ def play_times(pts: Sequence[int | None], clocks: Sequence[int], *, unit_s: floa
         parts[number] = part + later_s
     if set_back:
         notes.append(f"timestamps are set back {pluralize(set_back, 'time')}; later times count on from there")
-    known_s = np.concatenate(parts)
+    known_s = np.maximum.accumulate(np.concatenate(parts))  # a sum with an absurd timestamp is rounded
     return PlayTimes(_filled(at, known_s, len(pts), 1 / fps if fps else usual_s), "; ".join(notes))
 
 

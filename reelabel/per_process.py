@@ -1,4 +1,4 @@
-"""What a process makes once, such as connections: a process that is forked from it makes its own."""
+"""Values that each process creates for itself, such as connections: a forked child creates its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEPT = 8
 
 
 def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Keep the results of a function by its arguments, the last few; one thread at a time calls it.
+    """Cache the last few results of a function in each process; only one thread at a time calls it.
 
-    A forked process starts anew, even if a thread of its parent was in the function.
+    A forked child starts with an empty cache, even if a thread of its parent was inside the function.
     """
     kept, lock = lru_cache(_KEPT)(make), Lock()
 

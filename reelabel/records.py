@@ -47,7 +47,7 @@ def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:  # noqa: ANN
 
 
 def from_json(value: Any, kind: type, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
-    """Return the dataclass that `to_json` has converted; raise ValueError if it is none, or is refused by it."""
+    """Build a dataclass from the result of `to_json`; raise ValueError if a field or the whole is invalid."""
     return _record(value, kind, "", arrays)
 
 
@@ -98,7 +98,7 @@ def _field(value: Any, hint: Any, path: str, arrays: Mapping[str, Array]) -> Any
 
 
 def _checked(value: Any, hint: Any) -> Any:  # noqa: ANN401
-    """Return a value, if it is of a type: a number is finite and fits into 64 bits, a text is short and printable."""
+    """Return a value if it has the type: numbers are finite and fit into 64 bits, strings are short and printable."""
     hint, may_be_none = _without_none(hint)
     if may_be_none and value is None:
         return None

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.index import VideoIndex
-    from reelabel.index import VideoInfo as HeaderInfo
+    from reelabel.index import HeaderInfo, VideoIndex
 
     Pixels = npt.NDArray[np.uint8]
 
@@ -206,18 +205,6 @@ class Selection:
         """Counter-clockwise rotation requested by the container: 0, 90, 180 or 270."""
         return self.orientation.rotation_deg
 
-    def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
-        """Return how well keyframes cover the video, by the container's list, else by a linear decode's."""
-        return measure_coverage(
-            self.keyframe_ms,
-            first_ms=self.first_ms,
-            keyframes=self.keyframes_in_file,
-            duration_s=self.duration_s,
-            thresholds=thresholds,
-            segment=self.segment,
-            frames=self.total_frames,
-        )
-
     def __post_init__(self) -> None:
         shapes = [column.shape for column in (self.pts, self.time_s, self.frame_index, self.is_keyframe)]
         if not self.pts.size or any(shape != (len(self.pts),) for shape in shapes):
@@ -259,7 +246,7 @@ class Frames:
         """Return frames by the pixels of each once; shape (N, H, W, 3)."""
         return cls(selection=selection, pixels=lambda: images, shape=images.shape)
 
-    def knowing(self, **known: Any) -> Self:  # noqa: ANN401 - fields of `Selection`
+    def with_selection(self, **known: Any) -> Self:  # noqa: ANN401 - fields of `Selection`
         """Return the same frames, with some fields of `selection` replaced."""
         return replace(self, selection=replace(self.selection, **known))
 
@@ -375,7 +362,16 @@ class Frames:
 
     def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
         """Return how well the video's keyframes cover it, or the segment that was sampled."""
-        return self.selection.coverage(thresholds)
+        known = self.selection
+        return measure_coverage(
+            known.keyframe_ms,
+            first_ms=known.first_ms,
+            keyframes=known.keyframes_in_file,
+            duration_s=known.duration_s,
+            thresholds=thresholds,
+            segment=known.segment,
+            frames=known.total_frames,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the pixels themselves: what decodes them may be a function, or a pool."""
@@ -398,7 +394,7 @@ class Frames:
             image: npt.NDArray[np.uint8] = self.images[key]
             return image
         deviation_s = self.selection.deviation_s
-        return self.knowing(picks=self.shown[key], deviation_s=None if deviation_s is None else deviation_s[key])
+        return self.with_selection(picks=self.shown[key], deviation_s=None if deviation_s is None else deviation_s[key])
 
     def __repr__(self) -> str:
         height, width = self.shape[1:3]

@@ -1,12 +1,11 @@
 """Seals: keyed MACs of files on the store, so that a file that was altered, moved or replaced is not used.
 
 A seal is an HMAC-SHA256 of a file's name and bytes. Without a key it is only a checksum: it detects damage and files
-under a wrong name, but whoever can write to the store can make it, too.
+under a wrong name, but anyone who can write to the store can forge it.
 
-The seal of most files stands before their bytes. A frame file stays a plain Arrow file: its
-checksum and its seal are in its schema metadata, under `seal`, and so twice in the file: in its header and in its
-footer. The checksum lets everyone detect damage before Arrow reads the file; the seal is made and verified by the
-cache, which has the key.
+The seal of most files precedes their bytes. A frame file stays a plain Arrow file: its checksum and its seal are in its
+schema metadata, under `seal`, and so occur twice: in its header and in its footer. The checksum lets everyone detect
+damage before Arrow reads the file; the seal is made and verified by the cache, which has the key.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ class Seal:
             SealError: The file was altered, or belongs elsewhere.
         """
         if not seal.startswith(self.key_id.encode()):
-            raise ForeignSealError("It was sealed with another store.mac_key, or without one.")
+            raise ForeignSealError("It was signed with another store.mac_key, or without one.")
         if not hmac.compare_digest(seal, self.make(name, *pieces)):
-            raise SealError("Seal mismatch: the file was modified, corrupted or moved.")
+            raise SealError("Signature mismatch: the file was modified, corrupted or moved.")
 
     def wrap(self, name: str, data: bytes) -> bytes:
         """Return a file's bytes behind their seal."""
@@ -73,7 +72,7 @@ class Seal:
         """
         view = memoryview(sealed)
         if not sealed.startswith(_MAGIC) or len(sealed) < _HEADER_LENGTH:
-            raise SealError("It is truncated, or has no seal.")
+            raise SealError("It is truncated, or has no signature.")
         self.verify(bytes(view[len(_MAGIC) : _HEADER_LENGTH]), name, view[_HEADER_LENGTH:])
         return view[_HEADER_LENGTH:]
 
@@ -109,7 +108,7 @@ def verify_seal(data: bytes, seal: Seal, name: str) -> None:
     """Verify the seal of a frame file.
 
     Raises:
-        FrameFileError: The file is damaged or altered, was sealed with another key, or belongs elsewhere.
+        FrameFileError: The file is damaged or altered, was signed with another key, or belongs elsewhere.
     """
     parts = _cut(data)
     try:

@@ -75,7 +75,7 @@ def lie_in_windows(times_s: npt.NDArray[np.float64], windows: Windows) -> npt.ND
 
 
 class SegmentSelection(NamedTuple):
-    """The numbers of the frames selected for a segment, at least one; if it `is_empty`, that of the one before it."""
+    """The numbers of the frames in a segment, at least one: if it `is_empty`, that of the last frame before it."""
 
     numbers: npt.NDArray[np.int64]
     is_empty: bool

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # Control, format (bidirectional, zero-width), surrogate, and line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# They join letters of Persian and of scripts of India, and the parts of emoji.
+# Zero-width characters that join letters in Persian and Indic scripts, and the parts of emoji.
 _JOINERS = "\u200c\u200d"
 _CONTROL_PICTURES = 0x2400
 _DELETE, _DELETE_PICTURE = 0x7F, "␡"
@@ -55,9 +55,8 @@ def reason_of(text: str) -> str:
 def escape_controls(text: str, *, keep: str = "") -> str:
     """Return a text with its invisible characters as pictures: `␛` for ESC, `␊` for a newline, `<U+202E>` for others.
 
-    Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it. `keep` are
-    characters to leave, such as the newlines of a text that was laid out by us; so is what joins two characters of a
-    script that is not ASCII.
+    Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it. Left alone are
+    the characters in `keep`, such as the newlines of our own layout, and joiners between two non-ASCII characters.
     """
     if text.isprintable():
         return text

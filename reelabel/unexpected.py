@@ -1,4 +1,4 @@
-"""Unexpected errors: whatever is raised about one video or one question fails that one alone."""
+"""Unexpected exceptions: one that is raised about one video or one question fails only that one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _LOG = logging.getLogger("reelabel")
 
 @contextmanager
 def failing_alone(subject: str, *, stage: str = InternalError.stage) -> Iterator[None]:
-    """Convert whatever nobody has foreseen to the failure of one job, and log where it was raised.
+    """Convert an unexpected exception into the failure of one job, and log its traceback.
 
     Args:
         subject: What the body is about, such as `The video s3://bucket/a.mp4`.
         stage: As of `JobError`.
 
     Raises:
-        InternalError: Instead of any error that is not Reelabel's own, and of options that do not fit.
+        InternalError: Instead of any exception that is not Reelabel's own, and of InvalidOptionError.
         DiskFullError: Instead of an error about a full disk.
     """
     try:
         with disk_errors(temporary_root()):
             yield
     except Exception as error:
-        # Options were checked before any video was opened: what does not fit now is no user's.
+        # A user's options were validated before any video was opened: an invalid one is our fault by now.
         if isinstance(error, ReelabelError) and not isinstance(error, InvalidOptionError):
             raise
         kind = type(error).__name__

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.decode.decoder import Decoder
-    from reelabel.index import Lists, VideoIndex
-    from reelabel.index import VideoInfo as HeaderInfo
+    from reelabel.index import HeaderInfo, Lists, VideoIndex
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.opened import OpenedSource, VideoSource
@@ -46,20 +45,20 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _DEFAULT_LIMITS = Limits()
-_AS_THEY_ARE = Sampling(sampler="uniform")  # frames that no sampler chooses, at their own size
+_NO_SAMPLER = Sampling(sampler="uniform")  # frames that no sampler chooses, at their own size
 _ONE_KEYFRAME = Sampling(num_frames=1)
 
 
 class Pieces(Protocol):
-    """Decodes pieces of one video, in order of time; close it afterwards."""
+    """Decodes consecutive pieces of one video; close it afterwards."""
 
     progress: Progress
 
     def use(self, video: VideoFile, limits: Limits, work: Callable[[Decoder], _T]) -> _T:
-        """Do some work on the video."""
+        """Run `work` on the video."""
 
     def close(self) -> None:
-        """Release what decodes it."""
+        """Release the decoder."""
 
 
 class Decoders(Protocol):
@@ -73,13 +72,13 @@ class Decoders(Protocol):
         *,
         known: tuple[CachedRange, ...] = (),
     ) -> _T:
-        """Do some work on a video, of whose index something may be known."""
+        """Run `work` on a video, some ranges of which may be `known` already."""
 
     def in_pieces(self, *, length_s: float = 0.0) -> Pieces:
-        """Return what decodes a video piece by piece."""
+        """Return a decoder of consecutive pieces of one video."""
 
     def occupy(self) -> ExitStack:
-        """Note that this thread decodes piece by piece, until what is returned is closed."""
+        """Count a decoder as occupied by this thread until the returned stack is closed."""
 
 
 def open(  # noqa: A001 - how a video is read
@@ -99,7 +98,7 @@ def open(  # noqa: A001 - how a video is read
             open; or a source of byte ranges: an object with `size_bytes` and `read(start, size)`.
         pool: A `DecodePool`, which decodes in sandboxed processes; None decodes in this process, which a malicious
             video may take over.
-        store: Reads URIs; None reads them with default options.
+        store: Reads paths and URIs; None reads them with default options.
         limits: Limits on the video.
         threads: Decoding threads, in this process; a pool has its own.
         as_stored: Leave frames as they are stored: not turned, margins not cropped, HDR not tone-mapped.
@@ -138,18 +137,15 @@ class Video:
     is decoded from its beginning. Thread-safe. It cannot be pickled: pass its path or URI.
 
     Every method that decodes raises VideoError if the video is at fault (unreadable, no frame, too large, crashed its
-    process), TransientError if its store or the pool is, and whatever a user's own source raises.
+    process), TransientError if its store or the pool is unavailable, and whatever a user's own source raises.
     """
 
     def __init__(self, source: OpenedSource, decoders: Decoders, *, limits: Limits, as_stored: bool) -> None:
         self._source, self._decoders = source, decoders
-        self._linear: _InProcessPieces | None = None  # in this process, what was once decoded linearly stays open
+        self._linear: _InProcessPieces | None = None  # an in-process linear decoder stays open for later calls
         self._lock = threading.Lock()
         self._limits, self._as_stored = limits, as_stored
-        self._known: dict[bool, tuple[CachedRange, ...]] = {
-            True: (),
-            False: (),
-        }  # of remote videos; of keyframes, of all frames
+        self._known: tuple[CachedRange, ...] = ()  # of a remote video: its header, and an index
         self._header: HeaderInfo | None = None
         self._info: VideoInfo | None = None
         self._index: FrameIndex | None = None
@@ -208,7 +204,7 @@ class Video:
     def info(self) -> VideoInfo:
         """Properties of the video, by its header and one decoded frame."""
         if self._info is None:
-            self._take(_ONE_KEYFRAME)
+            self._extract_frames(_ONE_KEYFRAME)
         assert self._info is not None
         return self._info
 
@@ -252,7 +248,7 @@ class Video:
             NoSuchFrameError: There is none at one of them.
         """
         numbers = tuple(map(operator.index, positions))
-        return self._frames_of(Positions(numbers)) if numbers else self._no_frames()
+        return self._frames_by(Positions(numbers)) if numbers else self._no_frames()
 
     def frames_at(self, seconds: Iterable[float]) -> Frames:
         """Return the frames that are shown at some instants, in seconds since the first frame, in the order given.
@@ -266,7 +262,7 @@ class Video:
         if wrong := [each for each in instants if not 0 <= each < np.inf]:
             raise NoSuchFrameError(f"No frame is shown at {wrong[0]:g} s: times count from the first frame, at 0 s.")
         span = Segment.of(min(instants), max(instants))
-        frames = self._frames_of(Instants(instants), segment=span)
+        frames = self._frames_by(Instants(instants), segment=span)
         latest = int(np.argmax(instants))
         ends_s = max(frames.info.duration_s, frames.time_s[latest] + (1 / frames.info.fps if frames.info.fps else 0))
         if frames.info.duration_s and instants[latest] > ends_s:
@@ -298,7 +294,7 @@ class Video:
             raise ValueError(f"Options are given beside a Sampling: {', '.join(options)}; put them into it.")
         part = Segment.of(*segment)
         part.check_valid()
-        return self._take(sampling, segment=part)
+        return self._extract_frames(sampling, segment=part)
 
     def batches(self, size: int, *, segment: tuple[float | None, float | None] = WHOLE) -> Iterator[Frames]:
         """Yield every frame in order, `size` at a time, decoding the video once; no more than these are in memory.
@@ -322,7 +318,7 @@ class Video:
         with self._decoders.occupy(), closing(self._decoders.in_pieces(length_s=header.duration_s)) as pieces:
             pieces.progress.ways = ("announced", "decode")
             while True:
-                request = self._request(_AS_THEY_ARE, segment, Positions(range(start, start + size), clips=True))
+                request = self._request(_NO_SAMPLER, segment, Positions(range(start, start + size), clips=True))
                 try:
                     with self._errors():
                         got = pieces.use(
@@ -340,33 +336,31 @@ class Video:
 
     def _slice(self, key: slice) -> Frames:
         positions = range(len(self))[key]
-        return self._frames_of(Positions(positions, clips=True)) if positions else self._no_frames()
+        return self._frames_by(Positions(positions, clips=True)) if positions else self._no_frames()
 
     def _no_frames(self) -> Frames:
-        return self._frames_of(Positions((0,)))[:0]
+        return self._frames_by(Positions((0,)))[:0]
 
-    def _frames_of(self, wanted: Wanted, segment: Segment = WHOLE) -> Frames:
+    def _frames_by(self, wanted: Wanted, segment: Segment = WHOLE) -> Frames:
         try:
-            return self._take(_AS_THEY_ARE, segment=segment, wanted=wanted)
+            return self._extract_frames(_NO_SAMPLER, segment=segment, wanted=wanted)
         except SamplingRefusedError as error:
             raise NoSuchFrameError(error.message) from None
 
-    def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
+    def _extract_frames(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
         request = self._request(sampling, segment, wanted)
-        of_keyframes = sampling.sampler == "keyframes"
 
         def by_ranges(ranges: ByteSource) -> Frames:
             work = partial(extract_remotely, request=request)
-            known = self._known[of_keyframes] or self._known[not of_keyframes]  # both begin with the header
-            got, self._known[of_keyframes] = self._decoders.use(ranges, self._limits, work, known=known)
+            got, self._known = self._decoders.use(ranges, self._limits, work, known=self._known)
             return got
 
         with self._errors():
-            got = self._source.extract(by_ranges, partial(self._extract, request=request))
+            got = self._source.extract(by_ranges, partial(self._extract_file, request=request))
         self._info = self._info or got.info
         return got
 
-    def _extract(self, file: VideoFile, request: Request) -> Frames:
+    def _extract_file(self, file: VideoFile, request: Request) -> Frames:
         if not isinstance(self._decoders, _InProcess):
             return self._decoders.use(file, self._limits, partial(extract, request=request, progress=Progress()))
         if self._linear is None:
@@ -380,7 +374,7 @@ class Video:
             return pieces.use(file, self._limits, partial(extract, request=request, progress=pieces.progress))
 
     def _keep(self, pieces: Pieces) -> None:
-        """Keep what decodes linearly in this process, unless another thread has kept one."""
+        """Keep an in-process linear decoder, unless another thread has kept one."""
         with self._lock:
             if isinstance(pieces, _InProcessPieces) and pieces.progress.is_linear and self._linear is None:
                 self._linear = pieces
@@ -405,7 +399,7 @@ class Video:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert whatever is raised about the video, but for what a user's own source raises."""
+        """Convert exceptions about the video, but not those of a user's own source."""
         if self._is_closed:
             raise ValueError("The video is closed; open it again.")
         try:

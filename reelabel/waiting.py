@@ -1,4 +1,4 @@
-"""Work that somebody waits for, such as the client of a service: it ends soon after nobody does any more."""
+"""Abandonment of work that nobody waits for any more, for example after the client of a service disconnected."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# For so long at most, nobody who waits within the work looks.
+# Threads that block within the work check at least this often whether it is abandoned.
 LOOK_S = 0.5
 _is_over: ContextVar[Callable[[], bool]] = ContextVar("is_over", default=lambda: False)
 
 
 class AbandonedError(BaseException):
-    """Nobody waits for the work; like a cancellation, it is no fault of what was worked on."""
+    """Nobody waits for the work any more; like a cancellation, it is not the fault of a video or a question."""
 
 
 @contextmanager
 def working_until(is_over: Callable[[], bool]) -> Iterator[None]:
-    """Work in the body of the `with` statement, and in threads that run in copies of its context, until it is over."""
+    """Abandon the work of the body, and of threads that run in copies of its context, once `is_over` returns true."""
     before = _is_over.set(is_over)
     try:
         yield
@@ -29,6 +29,6 @@ def working_until(is_over: Callable[[], bool]) -> Iterator[None]:
 
 
 def raise_if_abandoned() -> None:
-    """Raise AbandonedError if nobody waits any more."""
+    """Raise AbandonedError if nobody waits for the work any more."""
     if _is_over.get()():
         raise AbandonedError

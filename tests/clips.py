@@ -16,15 +16,15 @@ from benchmarks.media.recipe import own_scheduling
 def make_clip(tmp_path):
     """Return a function that writes a clip with distinct frames into the test's folder."""
 
-    def make(name="clip.mp4", **wanted):
-        return write_clip(Path(tmp_path) / name, **wanted)
+    def make(name="clip.mp4", **options):
+        return write_clip(Path(tmp_path) / name, **options)
 
     return make
 
 
-def write_clip(path, **wanted):
+def write_clip(path, **options):
     """Write a clip whose frames are all distinct; one that is asked for again is not encoded again."""
-    path.write_bytes(_encoded(path.suffix, **wanted))
+    path.write_bytes(_encoded(path.suffix, **options))
     return path
 
 
@@ -40,10 +40,10 @@ _FAST = {
 
 
 @lru_cache(maxsize=64)
-def _encoded(suffix, **wanted):
+def _encoded(suffix, **options):
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"clip{suffix}"
-        _encode(path, **wanted)
+        _encode(path, **options)
         return path.read_bytes()
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import hypothesis
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
@@ -46,6 +47,10 @@ _DEADLINE = "_TESTS_BEGIN_UNTIL"
 _FIRST_GROUP = "long-waits"
 _LAST = ("tests/benchmarks/", "tests/tools/")
 
+# How fast a machine is decides no test.
+_PROPERTIES = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("any-machine", _PROPERTIES)
+hypothesis.settings.load_profile("any-machine")
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)

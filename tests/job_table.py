@@ -3,7 +3,7 @@
 import numpy as np
 
 from tasks.manifest.digests import jobs_to_rows
-from tasks.manifest.media import most_media
+from tasks.manifest.media import max_media
 from tasks.manifest.table import JobTable, _with_locality_hash
 
 
@@ -12,6 +12,6 @@ def job_table(jobs):
     return JobTable(
         here=np.ones(len(jobs), np.bool_),
         in_words=np.array([not job.choices for job in jobs], np.bool_),
-        media=most_media(frame),
+        media=max_media(frame),
         _parts=(lambda: frame,),
     )

@@ -55,8 +55,8 @@ def listening_ports(pid):
     """TCP ports, with their address in hexadecimal, on which a process and its descendants listen."""
     inodes = _sockets_of(pid)
     lines = [line.split() for kind in ("tcp", "tcp6") for line in _table(kind)]
-    places = {line[1] for line in lines if line[3] == _LISTENS and line[9] in inodes}
-    return sorted((int(place.rpartition(":")[2], 16), place.rpartition(":")[0]) for place in places)
+    addresses = {line[1] for line in lines if line[3] == _LISTENS and line[9] in inodes}
+    return sorted((int(address.rpartition(":")[2], 16), address.rpartition(":")[0]) for address in addresses)
 
 
 def unix_sockets(pid):

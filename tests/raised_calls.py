@@ -105,9 +105,9 @@ class RaisedCalls:
             raise self.error("raised by the test")
 
     def _is_about_the_one(self, frame):
-        code, given = frame.f_code, frame.f_locals
+        code, values = frame.f_code, frame.f_locals
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        return any(self._has_mark(given.get(name)) for name in names)
+        return any(self._has_mark(values.get(name)) for name in names)
 
     def _has_mark(self, value, depth=2):
         if isinstance(value, str):

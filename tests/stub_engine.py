@@ -23,7 +23,7 @@ from pathlib import Path
 
 from reelabel_engine.__main__ import Implementation, main
 from reelabel_engine.errors import InferenceError, ModelError, PromptTooLongError
-from reelabel_engine.live.item_cache import ItemCache
+from reelabel_engine.live.scheduler import ItemCache
 from reelabel_engine.protocol import (
     EngineInfo,
     LiveDone,

@@ -49,6 +49,7 @@ class Spoken:
     """Texts of questions whose streamed answers break off, or are none."""
 
     CUT, NO_BASE64, HALF_A_SAMPLE, NO_JSON = "Be cut off.", "No base64.", "Half a sample.", "No JSON."
+    NO_ASCII = "No ASCII."
 
 
 def speech_of(word, voice):
@@ -128,7 +129,8 @@ def _complete(body, weights):
         ]
         top = sorted(shown, key=lambda one: -one["logprob"])[:_SHOWN]
     usage = {"prompt_tokens": prompt_tokens, "prompt_tokens_details": {"cached_tokens": 0}}
-    return 200, {"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}], "usage": usage}
+    choice = {"logprobs": {"content": [{"top_logprobs": top}]}}
+    return 200, {"model": body["model"], "choices": [choice], "usage": usage}
 
 
 def _events(body):
@@ -141,7 +143,7 @@ def _events(body):
         delta = {"content": word}
         if "audio" in body.get("modalities", ()):
             data = base64.b64encode(speech_of(word, body["audio"]["voice"])).decode()
-            data = {Spoken.NO_BASE64: "%%", Spoken.HALF_A_SAMPLE: "AAAA"}.get(text["text"], data)
+            data = {Spoken.NO_BASE64: "%%", Spoken.NO_ASCII: "é", Spoken.HALF_A_SAMPLE: "AAAA"}.get(text["text"], data)
             delta = {"audio": {"id": "a", "data": data, "transcript": word}}
         yield json.dumps({"choices": [{"index": 0, "delta": delta}]})
         if text["text"] == Spoken.CUT:

@@ -2,13 +2,11 @@
 
 import re
 import shlex
-import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 import typer
-import yaml
 from typer.core import TyperGroup
 
 import infra.errors
@@ -95,7 +93,11 @@ def faults_of(words, command):
             return f"no command {words[0]}"
         command, words = found, words[1:]
     if isinstance(command, TyperGroup):
-        return None if not words or "--help" in words else f"an option of {command.name} before its command"
+        return (
+            None
+            if not words or {"--help", "--version"} & {*words}
+            else f"an option of {command.name} before its command"
+        )
     context = typer.Context(command)
     try:
         _, left, _ = command.make_parser(context).parse_args(list(words))
@@ -122,12 +124,15 @@ def test_the_site_has_every_page():
     assert len({*listed}) == len(listed)
 
 
-def test_the_distributions_and_the_citation_have_one_version():
-    files = [ROOT / "pyproject.toml", *ROOT.glob("*/pyproject.toml")]
-    versions = [tomllib.loads(path.read_text())["project"]["version"] for path in files]
+def test_every_file_that_states_the_version_has_the_same():
+    files = [ROOT / "pyproject.toml", *ROOT.glob("*/pyproject.toml"), ROOT / "CITATION.cff", ROOT / "compose.yaml"]
+    files += [*ROOT.glob("infra/kubernetes/*.yaml"), ROOT / "docs/deployment.md"]
+    stated = r'^version(?: = "|: )([\d.]+)|"reelabel\S*==([\d.]+)|\breelabel-(?:cpu|gpu|ray):([\d.]+)|newTag: ([\d.]+)'
+    found = {path: {*re.findall(stated, path.read_text(), flags=re.MULTILINE)} for path in files}
+    versions = {"".join(match) for matches in found.values() for match in matches}
 
-    assert len(versions) >= 2
-    assert {*versions} == {yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
+    assert len([path for path, matches in found.items() if matches]) == 9
+    assert len(versions) == 1, found
 
 
 def test_the_tree_of_the_architecture_names_every_folder():

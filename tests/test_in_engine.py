@@ -21,6 +21,6 @@ def test_the_tests_of_a_file_pass_in_the_engines_python(own_pytest, file):
     options = ("-q", "-c", os.devnull, "--rootdir", ROOT, "--noconftest", "-p", "no:cacheprovider")
     command = ("-m", "pytest", *options, "--import-mode=importlib", file)
 
-    done = run_by_engine(*command, beside=[own_pytest], cwd=ROOT, capture_output=True, text=True, check=False)
+    completed = run_by_engine(*command, beside=[own_pytest], cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -45,7 +45,7 @@ def serve_tiny_model(folder):
             server = subprocess.Popen(_command(port), env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             log_path, url = folder / "vllm.log", f"http://127.0.0.1:{port}/health"
-            until(lambda: _is_healthy(server, url, log_path), _START_TIMEOUT_S, said=log_path.read_text)
+            until(lambda: _is_healthy(server, url, log_path), _START_TIMEOUT_S, details=log_path.read_text)
         except BaseException:
             server.kill()
             server.wait()
@@ -106,6 +106,13 @@ def _forward(client, method, url, **request):
         with suppress(httpx.ReadError):
             return client.request(method, url, **request)
     return client.request(method, url, **request)
+
+
+def without_token_ids(_path, body):
+    """Answer for a server of another make, which returns only its most likely tokens: see `gate`."""
+    if body and "logprob_token_ids" in body:
+        return 400, "Unknown parameter: logprob_token_ids"
+    return None
 
 
 @contextmanager

@@ -176,7 +176,6 @@ def follow_jobs() -> tuple[list[tuple[str, list[str]]], int]:
 
 
 def main() -> None:
-    """Print the files on a job's way, in its order, and both numbers."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the services are stopped
     way, called = follow_jobs()
     for file, functions in way:

@@ -1,16 +1,18 @@
-"""Writes the generated pages of the documentation: `python -m tools.reference`.
+"""Writes the generated files of the documentation: `python -m tools.reference`.
 
-docs/settings.md is the output of `reelabel config --format markdown`; docs/cli.md, docs/samplers.md and the tables of
-columns in docs/results.md are generated here.
+docs/settings.md is the output of `reelabel config --format markdown`; docs/cli.md, docs/samplers.md, the tables of
+columns in docs/results.md, and the JSON Schema of live sessions in docs/live-protocol.json are generated here.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from rich.text import Text
 from sqlalchemy.dialects import postgresql
 from typer.core import TyperGroup
@@ -20,6 +22,7 @@ from flows.cli.operations.services import settings_page
 from reelabel.sampling.registry import BUILT_IN
 from tasks.database.columns import in_reading_order
 from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
+from tasks.live import events, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +36,13 @@ _WRITTEN = "Written by `python -m tools.reference`; a test checks that it is up 
 
 
 def pages() -> dict[str, str]:
-    """Return the text of each page by its name."""
-    return {"cli.md": _commands(), "samplers.md": _samplers(), "results.md": _results(), "settings.md": settings_page()}
+    return {
+        "cli.md": _commands(),
+        "samplers.md": _samplers(),
+        "results.md": _results(),
+        "settings.md": settings_page(),
+        "live-protocol.json": _live_protocol(),
+    }
 
 
 def _results() -> str:
@@ -130,6 +138,31 @@ def _samplers() -> str:
         models = ", ".join(f"`{name}`" for name in sorted(spec.model_types))
         lines.append(f"| {names} | {spec.summary} | {options} | {models} |")
     return "\n".join(lines) + "\n"
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Gives fields no titles, which would repeat their names."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        del schema
+        return False
+
+
+def _live_protocol() -> str:
+    """Return the schema: a client's messages are `oneOf` under `$defs.client`, the server's events under `server`."""
+    client, server = get_args(get_args(messages.ClientMessage)[0]), get_args(events.Event)
+    models = [(model, "validation") for model in client] + [(model, "serialization") for model in server]
+    references, definitions = models_json_schema(models, schema_generator=_WithoutTitles)  # type: ignore[arg-type]  # the literals of the two modes
+    defs = dict(definitions["$defs"])
+    defs["client"] = {"oneOf": [references[model, "validation"] for model in client]}
+    defs["server"] = {"oneOf": [references[model, "serialization"] for model in server]}
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Messages of WebSocket /v1/video/chat/stream",
+        "oneOf": [{"$ref": "#/$defs/client"}, {"$ref": "#/$defs/server"}],
+        "$defs": defs,
+    }
+    return json.dumps(whole, indent=2) + "\n"
 
 
 def _plain(text: str | None) -> str:

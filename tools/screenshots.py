@@ -36,7 +36,6 @@ _ANSWER_MS = 120_000
 
 
 def main() -> None:
-    """Write the pictures of one page of the documentation."""
     parser = argparse.ArgumentParser(prog="python -m tools.screenshots", description=__doc__)
     parts = parser.add_subparsers(required=True)
     ui = parts.add_parser("ui", help="the Prefect UI that `reelabel demo --keep` leaves running")

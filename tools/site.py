@@ -18,7 +18,6 @@ _PAGES = {
 
 
 def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - MkDocs' own types
-    """Add the pages."""
     for source, page in _PAGES.items():
         text = (_ROOT / source).read_text(encoding="utf-8")
         text = f"# Licence\n\n```text\n{text}```\n" if source == "LICENSE" else re.sub(r"\]\(([^)]+)\)", _mended, text)

@@ -36,7 +36,6 @@ _FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*(?=\S)", "", CONSOLE_SVG_FORMAT, fla
 
 
 def main() -> None:
-    """Run the session, and write the SVG."""
     parser = argparse.ArgumentParser(prog="python -m tools.terminal", description=__doc__)
     parser.add_argument("file", type=Path, help="the SVG to write")
     file = parser.parse_args().file.absolute()

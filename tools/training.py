@@ -42,7 +42,6 @@ class Training:
                 group["lr"] = peak_rate * min(1, step / _WARM_UP_STEPS) * decay
 
     def end_step(self, loss: torch.Tensor) -> None:
-        """Change the weights by the gradients of a loss."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for optimizer in self._optimizers:

@@ -21,7 +21,7 @@ def trade(
     brief: Annotated[
         int | None,
         typer.Option(
-            min=16,
+            min=12,
             max=100_000,
             help="Instead, compare relevant with other samplers on this many one-minute clips, three seconds of which "
             "answer the question.",

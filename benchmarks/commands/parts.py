@@ -8,29 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from benchmarks.harness import progress, show
-from benchmarks.options import FOLDER, MODELS, AsJson, Folder, Rounds, known_names, whole_numbers
+from benchmarks.options import FOLDER, AsJson, Folder, Model, Rounds, known_names, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.harness import Target
 
-Requests = Annotated[
-    int | None, typer.Option(min=1, help="Requests per round; by default a few seconds' worth (settings, choice-mass).")
-]
-
 
 def extract(
     part: Annotated[
-        Literal["decode", "fetch", "ranges", "store", "start", "torchcodec"],
+        Literal["decode", "fetch", "ranges", "torchcodec"],
         typer.Argument(
             help="decode: a file, compared with other loaders and a lower bound; fetch: keyframes from S3; ranges: "
-            "frames between keyframes from S3; store: the formats of frame files; start: a fresh process; torchcodec: "
-            "uniform frames by TorchCodec, in a separate environment."
+            "frames between keyframes from S3; torchcodec: uniform frames by TorchCodec, in a separate environment."
         ),
     ],
     lengths: Annotated[
-        str | None, typer.Option("--lengths", help="Clip lengths in seconds, comma-separated (not start and ranges).")
+        str | None, typer.Option("--lengths", help="Clip lengths in seconds, comma-separated (not ranges).")
     ] = None,
     folder: Folder = FOLDER,
     rounds: Rounds = 5,
@@ -63,16 +58,11 @@ def extract(
         with progress("Measuring; the first run generates the clips"):
             tables, targets = ranges(wanted, folder, rounds=rounds)
         raise typer.Exit(show(tables, targets=targets, as_json=json))
-    from benchmarks.extraction import files, remote, store  # noqa: PLC0415
+    from benchmarks.extraction import files, remote  # noqa: PLC0415
 
+    measure = files.decode if part == "decode" else remote.fetch
     with progress("Measuring; the first run generates the clips"):
-        if part == "start":
-            tables = files.start(folder, rounds=rounds)
-        elif part == "store":
-            tables = store.store(whole_numbers(lengths or "60", "--lengths")[0], folder, rounds=rounds)
-        else:
-            measure = files.decode if part == "decode" else remote.fetch
-            tables = measure(whole_numbers(lengths or "30,600,3600", "--lengths"), folder, rounds=rounds)
+        tables = measure(whole_numbers(lengths or "30,600,3600", "--lengths"), folder, rounds=rounds)
     show(tables, as_json=json)
 
 
@@ -104,44 +94,31 @@ def _torchcodec(
 
 def engine(
     part: Annotated[
-        Literal["settings", "questions", "choice-mass", "words"],
+        Literal["questions", "words"],
         typer.Argument(
-            help="settings: a sweep, whose fastest is the ceiling of any pipeline; questions: 1, 2, 4 and 8 about one "
-            "video; choice-mass: answers with the probability of all choices, and without; words: 64-token answers, "
-            "compared with LLM.generate."
+            help="questions: 1, 2, 4 and 8 about one video; words: 64-token answers, compared with LLM.generate."
         ),
-    ] = "settings",
-    model: Annotated[str | None, typer.Option(help="tiny or 100m; with settings, both, comma-separated.")] = None,
+    ] = "questions",
+    model: Model = "tiny",
     folder: Folder = FOLDER,
-    requests: Requests = None,
+    requests: Annotated[int, typer.Option(min=1, help="words: answers per round.")] = 64,
     rounds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; defaults to 3 or 15.")
+        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; defaults to 15, or 5 for words.")
     ] = None,
     *,
     frames: Annotated[int, typer.Option(min=1, max=512, help="questions: frames per video.")] = 32,
     json: AsJson = False,
 ) -> None:
-    """Measure the engine alone."""
-    from benchmarks.engine import sweep  # noqa: PLC0415
+    """Measure the engine alone; exits with 1 if a target is missed."""
+    from benchmarks.engine import measure, words  # noqa: PLC0415
 
-    names = known_names(model or ("tiny,100m" if part == "settings" else "tiny"), MODELS, "--model")
-    if part != "settings" and len(names) > 1:
-        raise typer.BadParameter("Only settings are swept for several models; name one.", param_hint="--model")
-    if part == "settings":
-        tables, facts = sweep.settings(names, folder, requests=requests, rounds=rounds or 3)
-        show(tables, facts=facts, as_json=json)
-        return
     targets: list[Target] = []
     with progress("Loading the model and answering"):
         if part == "words":
-            from benchmarks.engine import words  # noqa: PLC0415
-
-            tables, targets = words.compare(names[0], folder, requests=requests, rounds=rounds or 5)
-        elif part == "questions":
-            tables = sweep.questions(names[0], folder, frames=frames, rounds=rounds or 15)
+            tables, targets = words.compare(model, folder, requests=requests, rounds=rounds or 5)
         else:
-            tables = sweep.scoring(names[0], folder, requests=requests, rounds=rounds or 15)
-    show(tables, targets=targets, as_json=json)
+            tables = measure.questions(model, folder, frames=frames, rounds=rounds or 15)
+    raise typer.Exit(show(tables, targets=targets, as_json=json))
 
 
 def scenes(
@@ -152,9 +129,8 @@ def scenes(
         str, typer.Option(help="Methods to compare, comma-separated; PySceneDetect is always included.")
     ] = "auto,ema,published",
     clips: Annotated[
-        str, typer.Option(help="Kinds of clips, comma-separated; set is forty generated ones.")
-    ] = "real,cuts,motion,gradual,set",
-    sizes: Annotated[str, typer.Option(help="Sizes of the generated clips: small, large or both.")] = "small,large",
+        str, typer.Option(help="Kinds of clips, comma-separated: three real ones, and forty generated ones.")
+    ] = "real,made",
     json: AsJson = False,
 ) -> None:
     """Compare methods that find scene changes, on generated clips and on real ones, which this command downloads.
@@ -165,9 +141,8 @@ def scenes(
     from benchmarks.scenes.measure import GROUPS, run  # noqa: PLC0415
 
     wanted = known_names(methods, OURS, "--methods")
-    kept = known_names(sizes, ("small", "large"), "--sizes")
     groups = known_names(clips, GROUPS, "--clips")
-    tables, targets = run(folder, wanted, rounds=rounds, groups=groups, sizes=kept)
+    tables, targets = run(folder, wanted, rounds=rounds, groups=groups)
     raise typer.Exit(show(tables, targets=targets, as_json=json))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 import typer
 
 from benchmarks.harness import flow_services, progress, show
 from benchmarks.options import FOLDER, MODELS, AsJson, Folder, Model, Rounds, known_names, whole_numbers
-
-_MOST_QUESTIONS = 3  # about one clip
 
 
 def pipeline(  # noqa: PLR0913 - a command's options
@@ -32,12 +31,7 @@ def pipeline(  # noqa: PLR0913 - a command's options
     jobs: Annotated[
         int, typer.Option(min=2, max=10_000, help="Not gpu: jobs per pass; 100m gets 1/24 of them.")
     ] = 3600,
-    questions: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="classify: questions per video, 1 to 3. gpu: questions per clip size, one per clip; 1990."
-        ),
-    ] = None,
+    questions: Annotated[int, typer.Option(min=1, help="gpu: questions per clip size, one per clip.")] = 1990,
     rounds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Measured repetitions; defaults to 2, or 1 for gpu.")
     ] = None,
@@ -54,14 +48,14 @@ def pipeline(  # noqa: PLR0913 - a command's options
 ) -> None:
     """Compare whole pipelines, from videos to answers, with the engine's ceiling and vLLM's own LLM.chat.
 
-    Exits with 1 if a target is missed. With gpu, figures in FOLDER/gpu are not measured again.
+    Exits with 1 if a target is missed, except with gpu: its figures in FOLDER/gpu are not measured again.
     """
     if part == "gpu":
         from benchmarks.pipeline import gpu  # noqa: PLC0415
 
         benchmark = gpu.GpuBenchmark(
             model=known_names(model or "7b", tuple(gpu.MODELS), "--model")[0],
-            questions=questions or 1990,
+            questions=questions,
             sizes=sizes.split(","),
             rounds=rounds or 1,
             folder=folder,
@@ -71,18 +65,20 @@ def pipeline(  # noqa: PLR0913 - a command's options
         tables, targets, facts = benchmark.run()
         show(tables, targets=targets, facts=facts, as_json=json)
         return
-    names, asked, turns = known_names(model or "tiny,100m", MODELS, "--model"), questions or 1, rounds or 2
-    if asked > _MOST_QUESTIONS:
-        raise typer.BadParameter(f"A clip has {_MOST_QUESTIONS} questions.", param_hint="--questions")
+    from benchmarks.cores import Cores, bind  # noqa: PLC0415
+
+    names, turns = known_names(model or "tiny,100m", MODELS, "--model"), rounds or 2
+    cores = Cores.split()
+    bind(os.getpid(), cores.host)  # before the services start, which inherit it
     with flow_services() as settings, progress() as update:
         if part == "describe":
             from benchmarks.pipeline import describe  # noqa: PLC0415
 
-            report = describe.compare(settings, folder, count=jobs, rounds=turns, show=update)
+            report = describe.compare(settings, folder, cores, count=jobs, rounds=turns, show=update)
         else:
             from benchmarks.pipeline import comparison  # noqa: PLC0415
 
-            report = comparison.compare(settings, folder, names, jobs=jobs, questions=asked, rounds=turns, show=update)
+            report = comparison.compare(settings, folder, names, cores, jobs=jobs, rounds=turns, show=update)
     tables, targets, facts = report
     raise typer.Exit(show(tables, targets=targets, facts=facts, as_json=json))
 
@@ -111,7 +107,7 @@ def live(
     show(tables, as_json=json)
 
 
-def serve(  # noqa: PLR0913 - a command's options
+def serve(
     concurrency: Annotated[
         str, typer.Option(help="Numbers of concurrent clients, comma-separated.")
     ] = "1,2,4,8,16,32,64",
@@ -128,7 +124,6 @@ def serve(  # noqa: PLR0913 - a command's options
     token: Annotated[
         str | None, typer.Option(envvar="REELABEL_SERVE_TOKEN", help="The token of the service at --url.")
     ] = None,
-    warm: Annotated[bool, typer.Option("--warm", help="Let the service use the flow's cached frames.")] = False,
     json: AsJson = False,
 ) -> None:
     """Send single questions to `reelabel serve`, and compare it with the flow on the same videos.
@@ -147,9 +142,7 @@ def serve(  # noqa: PLR0913 - a command's options
     with flow_services() as settings, progress() as update:
         from benchmarks.serve.measure import measure_serve  # noqa: PLC0415 - once Prefect is configured
 
-        tables, targets = measure_serve(
-            settings, folder, counts, requests=requests, model=model, warm=warm, show=update
-        )
+        tables, targets = measure_serve(settings, folder, counts, requests=requests, model=model, show=update)
     raise typer.Exit(show(tables, targets=targets, as_json=json))
 
 
@@ -170,7 +163,7 @@ def scale(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Measure planning, leasing, audit, backfills and result writing by the number of jobs, without videos."""
+    """Measure planning, audit, backfills and result writing by the number of jobs, without videos."""
     from benchmarks.scale import measure  # noqa: PLC0415
 
     counts = whole_numbers(rows, "--rows")

@@ -1,1 +1,1 @@
-"""The engine alone: its settings, and several questions about one video."""
+"""The engine alone: several questions about one video, and answers in words."""

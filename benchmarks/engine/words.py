@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.engine.noise import noise_file, noise_video, words_question
-from benchmarks.engine.sweep import CHOSEN, OWN, requests_of
 from benchmarks.harness import Column, Table, Target
+from benchmarks.models import engine_config
 from benchmarks.pipeline.contender import Isolated, Timing
 from reelabel_engine.environment import engine_environment
 from reelabel_engine.errors import ModelError
@@ -21,12 +22,13 @@ from tasks.domain import Answer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.engine.sweep import Requests
     from benchmarks.pipeline.contender import Contender
+    from reelabel_engine.protocol import EngineConfig
 
+CHOSEN, OWN = "as chosen", "vLLM's own"
 TOKENS = 64
+_FRAMES = 16
 _LEAST = 0.9
-_BATCH, _AT_ONCE = 32, 4
 _START_TIMEOUT_S = 900
 # Our choices for answers of one token.
 _OURS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "compilation_config", "structured_outputs_config")
@@ -38,6 +40,22 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Requests of a round, each about square frames of noise of its own."""
+
+    config: EngineConfig
+    count: int
+    side_px: int
+
+    @property
+    def shape(self) -> dict[str, int]:
+        return {"frames": _FRAMES, "side_px": self.side_px}
+
+    def seeds(self, number: int) -> range:
+        return range(number * self.count, (number + 1) * self.count)
+
+
 @dataclass(slots=True, kw_only=True)
 class LlmGenerate:
     """vLLM's `LLM.generate` with its own settings, given prompts and pixels."""
@@ -47,7 +65,6 @@ class LlmGenerate:
     _renderer: Any = field(default=None, init=False)
 
     def load(self) -> None:
-        """Load the model."""
         from vllm import LLM  # noqa: PLC0415 - imported in its own process
 
         from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
@@ -63,19 +80,18 @@ class LlmGenerate:
 
         from reelabel_engine.renderer import HashedMedium  # noqa: PLC0415
 
-        shape = {"frames": self.requests.frames, "side_px": self.requests.side_px}
         prompts = [
             self._renderer.prompt(
-                words_question(TOKENS), [HashedMedium(frames=noise_video(seed, **shape), hash=f"{seed}")]
+                words_question(TOKENS),
+                [HashedMedium(frames=noise_video(seed, **self.requests.shape), hash=f"{seed}")],
             )
-            for seed in _seeds(self.requests, number)
+            for seed in self.requests.seeds(number)
         ]
         parameters, began_s = SamplingParams(max_tokens=TOKENS, temperature=0), time.time()
         outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
         return Timing(jobs=len(outputs), began_s=began_s, ended_s=time.time())
 
     def close(self) -> None:
-        """Stop the engine."""
         self._llm = None
 
 
@@ -88,7 +104,6 @@ class OurEngine:
     _engine: Any = field(default=None, init=False)
 
     def load(self) -> None:
-        """Load the model."""
         from tasks.model.engine.process import EngineProcess  # noqa: PLC0415 - not in the engine's own environment
 
         self._engine = EngineProcess(self.requests.config, log_path=self.log_path, start_timeout_s=_START_TIMEOUT_S)
@@ -101,46 +116,41 @@ class OurEngine:
         Raises:
             ModelError: The engine rejects a question.
         """
-        shape = {"frames": self.requests.frames, "side_px": self.requests.side_px}
-        files = {f"{seed}": noise_file(seed, **shape) for seed in _seeds(self.requests, number)}
+        from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS  # noqa: PLC0415 - as above
+
+        files = {f"{seed}": noise_file(seed, **self.requests.shape) for seed in self.requests.seeds(number)}
         asked = tuple(words_question(TOKENS, video_id=name) for name in files)
         whole = Batch(frame_files=files, questions=asked)
-        batches = [whole.only(asked[start : start + _BATCH]) for start in range(0, len(asked), _BATCH)]
+        batches = [whole.only(asked[start : start + MAX_PROMPTS]) for start in range(0, len(asked), MAX_PROMPTS)]
         began_s = time.time()
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads:
             replies = list(chain.from_iterable(threads.map(self._engine.answer, batches)))
         if not all(isinstance(reply, Answer) and reply.words for reply in replies):
             raise ModelError("The engine rejects the questions.")
         return Timing(jobs=len(replies), began_s=began_s, ended_s=time.time())
 
     def close(self) -> None:
-        """Stop the engine."""
         self._engine.close()
 
 
-def _seeds(requests: Requests, number: int) -> range:
-    return range(number * requests.count, (number + 1) * requests.count)
-
-
-def compare(model: str, folder: Path, *, requests: int | None, rounds: int) -> tuple[list[Table], list[Target]]:
+def compare(model: str, folder: Path, *, requests: int, rounds: int) -> tuple[list[Table], list[Target]]:
     """Measure both in turns, so that a slow moment of the machine affects both; both prepare prompts meanwhile."""
-    asked = requests_of(model, folder, requests, rounds)
+    config, side_px = engine_config(model, folder)
+    asked = Requests(config=config, count=requests, side_px=side_px)
     own = LlmGenerate(requests=asked)
     contenders: dict[str, Contender] = {
-        OWN: Isolated(own, environment=engine_environment(asked.config), cores=frozenset(), logs=folder / "logs"),
+        OWN: Isolated(own, environment=engine_environment(config), cores=frozenset(), logs=folder / "logs"),
         CHOSEN: OurEngine(requests=asked, log_path=folder / "logs" / "engine.log"),
     }
     rates: dict[str, list[float]] = {name: [] for name in contenders}
-    try:
+    with ExitStack() as loaded:
         for contender in contenders.values():
             contender.load()
+            loaded.callback(contender.close)
         for number in range(1 + rounds):  # the first warms up
             for name, contender in contenders.items():
                 timing = contender.run(number)
                 rates[name] += [timing.jobs_per_s] * bool(number)
-    finally:
-        for contender in contenders.values():
-            contender.close()
     of_own = median(our / their for our, their in zip(rates[CHOSEN], rates[OWN], strict=True))
     shares = {OWN: 1.0, CHOSEN: of_own}
     rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.media.matrix import Cell, matrix
-from benchmarks.media.timestamps import claims_half_the_length, claims_twice_the_frames
 from reelabel.errors import ConfigurationError, SamplingRefusedError, VideoError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reelabel.result import Frames
+
+    Files = dict[str, Callable[[], bytes]]  # what makes each, by name
 
 SAMPLINGS = (
     Sampling(sampler="uniform"),
@@ -51,59 +53,64 @@ _SCRIPT = Path(__file__).with_name("vllm_loaders.py")
 _SOURCE = "vLLM's loader "
 _OPTIONS = {"fps": "fps", "max_duration_s": "max_duration", "min_frames": "min_frames", "max_frames": "max_frames"}
 _RATE_TOLERANCE = 1e-6
+# Matroska's `Duration`, a float of eight bytes, in milliseconds.
+_MATROSKA_DURATION = bytes.fromhex("448988")
+_AVI_FRAMES_AT = {b"avih": 24, b"strh": 40}  # from the name of the chunk to its count of frames
 _MOLMO2_FPS = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of file.
+def kinds() -> dict[str, Files]:
+    """Return the files to compare, by kind: good ones, and those about which header and frames disagree."""
 
-    Attributes:
-        title: Its name in the table.
-        files: What makes each file, by name.
-    """
-
-    title: str
-    files: Mapping[str, Callable[[], bytes]]
-
-
-def kinds() -> list[Kind]:
-    """Return the files to compare: good ones, and those about which header and frames disagree."""
-
-    def cells(structure: str, *, without: str = "") -> dict[str, Callable[[], bytes]]:
+    def cells(structure: str, *, without: str = "") -> Files:
         found = [cell for cell in matrix() if cell.structure == structure and cell.container != without]
         return {cell.name: cell.make for cell in found}
 
     gap = Cell("avi", "h264", "variable-rate")
-    headers = {each.__name__: each for each in (claims_twice_the_frames, claims_half_the_length)}
-    return [
-        Kind(title="with B-frames", files=cells("b-frames-h264")),
-        Kind(title="variable rate", files=cells("variable-rate", without="avi")),
-        Kind(title="AVI with gaps", files={gap.name: gap.make}),
-        Kind(title="start later than zero", files=cells("start-later")),
-        Kind(title="wrong header", files=headers),
-        Kind(title="no index", files=cells("no-index")),
-        Kind(title="edit list that trims", files=cells("edit-trims")),
-    ]
+    return {
+        "with B-frames": cells("b-frames-h264"),
+        "variable rate": cells("variable-rate", without="avi"),
+        "AVI with gaps": {gap.name: gap.make},
+        "start later than zero": cells("start-later"),
+        "wrong header": {each.__name__: each for each in (claims_twice_the_frames, claims_half_the_length)},
+        "no index": cells("no-index"),
+        "edit list that trims": cells("edit-trims"),
+    }
 
 
-def kinds_of(folder: Path) -> list[Kind]:
-    """Return the files of a folder, a kind for each ending.
+def claims_twice_the_frames() -> bytes:
+    """Make an AVI whose header counts eighty frames, of which there are forty."""
+    data = bytearray(Cell("avi", "mpeg4").make())
+    for name, offset in _AVI_FRAMES_AT.items():
+        at = data.index(name) + offset
+        struct.pack_into("<I", data, at, 2 * struct.unpack_from("<I", data, at)[0])
+    return bytes(data)
+
+
+def claims_half_the_length() -> bytes:
+    """Make a Matroska whose header claims half its length."""
+    data = bytearray(Cell("mkv", "h264").make())
+    at = data.index(_MATROSKA_DURATION) + len(_MATROSKA_DURATION)
+    struct.pack_into(">d", data, at, struct.unpack_from(">d", data, at)[0] / 2)
+    return bytes(data)
+
+
+def kinds_of(folder: Path) -> dict[str, Files]:
+    """Return the files of a folder, by their endings.
 
     Raises:
         ConfigurationError: There are none.
     """
-    files = [path for path in sorted(folder.glob("*")) if path.is_file()]
-    if not files:
+    found: dict[str, Files] = {}
+    for path in sorted(folder.glob("*"), key=lambda path: (path.suffix, path.name)):
+        if path.is_file():
+            found.setdefault(path.suffix, {})[path.name] = path.read_bytes
+    if not found:
         raise ConfigurationError(f"There are no files in {folder}; name a folder of videos.")
-    endings = sorted({path.suffix for path in files})
-    return [
-        Kind(title=ending, files={path.name: path.read_bytes for path in files if path.suffix == ending})
-        for ending in endings
-    ]
+    return found
 
 
-def compare_kinds(compared: list[Kind]) -> dict[str, dict[str, list[str]]]:
+def compare_kinds(compared: Mapping[str, Files]) -> dict[str, dict[str, list[str]]]:
     """Compare every sampler on every file.
 
     Returns:
@@ -111,18 +118,18 @@ def compare_kinds(compared: list[Kind]) -> dict[str, dict[str, list[str]]]:
     """
     with TemporaryDirectory(prefix="reelabel-") as folder:
         requests, names = [], []
-        for kind in compared:
-            for name, make in kind.files.items():
+        for kind, files in compared.items():
+            for name, make in files.items():
                 path = Path(folder) / name.replace("/", "-")
                 path.write_bytes(make())
                 requests += [(path, sampling) for sampling in SAMPLINGS]
-                names += [(kind.title, f"{name} {sampling.sampler}") for sampling in SAMPLINGS]
+                names += [(kind, f"{name} {sampling.sampler}") for sampling in SAMPLINGS]
         choices = ask_loaders(requests)
         outcomes = [_outcome(*request, choice) for request, choice in zip(requests, choices, strict=True)]
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for (title, name), outcome in zip(names, outcomes, strict=True):
-        found[title][outcome].append(name)
-    return {title: dict(outcomes) for title, outcomes in found.items()}
+    for (kind, name), outcome in zip(names, outcomes, strict=True):
+        found[kind][outcome].append(name)
+    return {kind: dict(outcomes) for kind, outcomes in found.items()}
 
 
 def unexplained(found: Mapping[str, Mapping[str, list[str]]]) -> list[str]:

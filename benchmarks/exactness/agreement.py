@@ -36,6 +36,10 @@ def disagreements(got: Frames, linear: LinearDecode, *, num_frames: int | None) 
     A frame must have the pixels and the timestamp of a frame of that; its index, if it has one, must be that frame's.
     Frames must be in the order of the linear decode, which no timestamp decides, at times that never fall.
 
+    Two differences are of the counts alone, as they follow from damage that only a linear decode meets. An index counts
+    the frames that the file lists: where a decoder refuses some of them, it may differ by as many. And a keyframe that
+    is decoded on its own may be shown although the linear decode, still in error from what came before, refuses it.
+
     Args:
         got: Frames extracted with `as_stored=True`.
         linear: Every frame of the same bytes.
@@ -44,11 +48,20 @@ def disagreements(got: Frames, linear: LinearDecode, *, num_frames: int | None) 
     Returns:
         The first few differences, the most severe first; empty where there is none.
     """
-    faults = [fault for row in range(len(got.unique)) for fault in _row_faults(got, row, linear)]
-    chosen = _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
-    faults += [Disagreement("facts", fault) for fault in (*chosen, *_order_faults(got, linear))]
+    rows = [row for row in range(len(got.unique)) if not _is_refused_keyframe(got, row, linear)]
+    refused = len(got.unique) - len(rows)
+    faults = [Disagreement("counts", f"the linear decode refuses {refused} keyframes")] if refused else []
+    faults += [fault for row in rows for fault in _row_faults(got, row, linear)]
+    faults += _completeness_faults(got, rows, linear) if num_frames is None else _pick_faults(got, num_frames)
+    faults += [Disagreement("facts", fault) for fault in _order_faults(got, rows, linear)]
     faults += [Disagreement("counts", fault) for fault in _count_faults(got, linear)]
     return sorted(faults, key=lambda fault: _SEVERITY.index(fault.about))[:_MAX_FAULTS]
+
+
+def _is_refused_keyframe(got: Frames, row: int, linear: LinearDecode) -> bool:
+    pts = int(got.selection.pts[row])
+    is_shown = any(frame.pts == pts for frame in linear.frames)
+    return bool(got.selection.is_keyframe[row]) and pts in linear.refused and not is_shown
 
 
 def _row_faults(got: Frames, row: int, linear: LinearDecode) -> list[Disagreement]:
@@ -58,10 +71,17 @@ def _row_faults(got: Frames, row: int, linear: LinearDecode) -> list[Disagreemen
     same = [at for at, frame in enumerate(linear.frames) if frame.digest == digest and frame.pts in {pts, None}]
     if not same:
         return [_pixels(where, linear, pts)]
-    if index >= 0 and index not in same:
+    near = [at for at in same if _counts_to(index, at, got, linear)]
+    if index >= 0 and not near:
         return [Disagreement("facts", f"{where}: the linear decode shows it as frame {same[0]}")]
-    positions = [index] if index >= 0 else same
+    positions = near if index >= 0 else same
     return [Disagreement("facts", f"{where}: {fault}") for fault in _fact_faults(got, row, linear, positions)]
+
+
+def _counts_to(index: int, position: int, got: Frames, linear: LinearDecode) -> bool:
+    """Return whether an index may be of the frame at this position of the linear decode."""
+    unshown = (got.selection.total_frames or len(linear.frames)) - len(linear.frames)
+    return position + min(0, unshown) <= index <= position + max(0, unshown)
 
 
 def _pixels(where: str, linear: LinearDecode, pts: int) -> Disagreement:
@@ -93,30 +113,35 @@ def _count_faults(got: Frames, linear: LinearDecode) -> list[str]:
     return faults
 
 
-def _completeness_faults(got: Frames, linear: LinearDecode) -> list[str]:
-    """Check that every keyframe is there, in the order of the linear decode."""
+def _completeness_faults(got: Frames, rows: list[int], linear: LinearDecode) -> list[Disagreement]:
+    """Check that every keyframe is there, in the order of the linear decode; a damaged index may lack some."""
     expected = [linear.frames[position].digest for position in linear.candidates]
-    if [digest_pixels(image) for image in got.unique] != expected:
-        return [f"{len(got.unique)} frames returned, not the {len(expected)} keyframes in their order"]
-    return []
+    returned = [digest_pixels(got.unique[row]) for row in rows]
+    if returned == expected:
+        return []
+    rest = iter(expected)
+    about: Literal["facts", "counts"] = "counts" if all(digest in rest for digest in returned) else "facts"
+    return [Disagreement(about, f"{len(returned)} frames returned, not the {len(expected)} keyframes in their order")]
 
 
-def _order_faults(got: Frames, linear: LinearDecode) -> list[str]:
+def _order_faults(got: Frames, rows: list[int], linear: LinearDecode) -> list[str]:
     """Check that frames are in the order of the linear decode, and times never fall."""
     faults = [] if (np.diff(got.selection.time_s) >= 0).all() else [f"times fall: {got.selection.time_s.tolist()}"]
     places: dict[bytes, list[int]] = defaultdict(list)
     for place, frame in enumerate(linear.frames):
         places[frame.digest].append(place)
     last = -1
-    for row, index in enumerate(got.selection.frame_index.tolist()):
-        last = next((place for place in places[digest_pixels(got.unique[row])] if place > last), -2)
-        if last == -2 or (not last <= index < len(linear.frames) and index >= 0):  # noqa: PLR2004
+    for row in rows:
+        index = int(got.selection.frame_index[row])
+        later = [place for place in places[digest_pixels(got.unique[row])] if place > last]
+        near = [place for place in later if index < 0 or _counts_to(index, place, got, linear)]
+        if not near:
             return [*faults, f"row {row} is not in the order of the linear decode"]
-        last = max(last, index)
+        last = near[0]
     return faults
 
 
-def _pick_faults(got: Frames, num_frames: int) -> list[str]:
+def _pick_faults(got: Frames, num_frames: int) -> list[Disagreement]:
     picks = got.shown.tolist()
     counts = Counter(picks)
     faults = []
@@ -126,4 +151,4 @@ def _pick_faults(got: Frames, num_frames: int) -> list[str]:
         faults.append(f"picks {picks} do not cover all rows in order")
     if max(counts.values()) - min(counts.values()) > 1:
         faults.append(f"picks {picks} are not repeated evenly")
-    return faults
+    return [Disagreement("facts", fault) for fault in faults]

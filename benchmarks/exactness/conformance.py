@@ -52,7 +52,6 @@ class ConformanceResult:
 
 
 def check_cells(cells: Sequence[Cell]) -> dict[Cell, ConformanceResult]:
-    """Make and check the file of each cell."""
     results = {}
     with TemporaryDirectory(prefix="reelabel-") as folder:
         path = Path(folder) / "clip"
@@ -95,9 +94,9 @@ def check_file(path: Path) -> ConformanceResult:
 
 
 def _extract(path: Path, num_frames: int | None) -> Frames | VideoError:
-    sampling = Sampling(num_frames=num_frames or 1)
+    sampling = Sampling(num_frames=num_frames or EVERY)
     try:
-        return extract_local(path, sampling=sampling, limits=Limits(), as_stored=True, every=num_frames is None)
+        return extract_local(path, sampling=sampling, limits=Limits(), as_stored=True)
     except VideoError as error:
         return error
 

@@ -19,7 +19,6 @@ _TEXT = Path(__file__).with_name("document.md")
 
 
 def conformance_document(results: Mapping[Cell, ConformanceResult]) -> str:
-    """Return the document in Markdown."""
     return _TEXT.read_text().format(
         files=len(results),
         exact=sum(not result.faults for result in results.values()),

@@ -20,6 +20,7 @@ from reelabel.errors import VideoError
 from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.spec import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +49,7 @@ class Outcome(StrEnum):
     """
 
     AGREES = "frames agree"
-    HIDDEN = "frames agree, the index counts some that damage hides"
+    HIDDEN = "frames agree, the index counts others than the linear decode shows"
     EMPTY = "no frames in either decode"
     UNDECIDED = "the linear decode crashed or is not reproducible"
     LOST = "failed, although the linear decode shows frames"
@@ -99,12 +100,10 @@ class FuzzReport:
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """Number of mutants by outcome."""
         return Counter(result.outcome for result in self.results)
 
     @property
     def codes(self) -> Counter[str]:
-        """Number of failures by error code."""
         return Counter(result.code for result in self.results if result.code)
 
     @property
@@ -171,8 +170,8 @@ def _check(mutant: Mutant, folder: Path, ours: DecodePool, reference: ReferenceP
 
 def _attempt(ours: DecodePool, path: Path, num_frames: int | None) -> Frames | Exception:
     try:
-        sampling = Sampling(num_frames=num_frames or 1)
-        return ours.extract(path, sampling=sampling, limits=Limits(), as_stored=True, every=num_frames is None)
+        sampling = Sampling(num_frames=num_frames or EVERY)
+        return ours.extract(path, sampling=sampling, limits=Limits(), as_stored=True)
     except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
         return error
 

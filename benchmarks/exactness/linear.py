@@ -41,10 +41,18 @@ class LinearFrame:
 
 @dataclass(frozen=True, slots=True)
 class LinearDecode:
-    """Every frame of a video, in the decoder's output order."""
+    """Every frame of a video, in the decoder's output order.
+
+    Attributes:
+        frames: The frames.
+        time_base_s: Unit of their timestamps, in seconds.
+        refused: Timestamps of the packets that the decoder refused. Some decoders report damage a packet late, and drop
+            the packet that they were given meanwhile.
+    """
 
     frames: tuple[LinearFrame, ...]
     time_base_s: float
+    refused: frozenset[int | None] = frozenset()
 
     @property
     def are_times_ordered(self) -> bool:
@@ -84,8 +92,9 @@ def decode_linearly(path: Path, *, in_fresh_memory: bool = False) -> LinearDecod
         # dav1d, with its own threads, outputs less of a damaged stream the more of them there are.
         streams[0].codec_context.thread_type, streams[0].codec_context.thread_count = "NONE", 1
         kept: list[VideoFrame] | None = [] if in_fresh_memory else None
-        frames = tuple(_frames(container, streams[0], kept))
-        return LinearDecode(frames, float(streams[0].time_base or 0))
+        refused: set[int | None] = set()
+        frames = tuple(_frames(container, streams[0], kept, refused))
+        return LinearDecode(frames, float(streams[0].time_base or 0), frozenset(refused))
 
 
 def digest_pixels(image: npt.NDArray[np.uint8]) -> bytes:
@@ -97,6 +106,7 @@ def _frames(
     container: InputContainer,
     stream: VideoStream,
     kept: list[VideoFrame] | None,
+    refused: set[int | None],
 ) -> Iterator[LinearFrame]:
     for packet in _packets(container, stream):
         try:
@@ -104,6 +114,7 @@ def _frames(
         except MemoryError:
             raise
         except av.error.FFmpegError:
+            refused |= {packet.pts} if packet else set()
             continue
         if kept is not None:
             kept += frames

@@ -23,7 +23,6 @@ class ReferenceProcesses:
     """Processes that decode linearly; one that dies or takes too long is replaced. Thread-safe."""
 
     def __init__(self, processes: int, *, timeout_s: int, memory_mib: int) -> None:
-        """Prepare them; each starts with its first file."""
         self._timeout_s, self._memory_mib = timeout_s, memory_mib
         self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
         for _ in range(processes):

@@ -63,7 +63,6 @@ def _paired(positions: list[int]) -> list[int]:
 
 
 def main() -> None:
-    """Serve one list of requests."""
     # OpenCV and vLLM may print to standard output; keep that out of the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,1 +1,1 @@
-"""Cost of getting frames: decoding, fetching, storing, dropping similar ones, and the frame cache."""
+"""Cost of getting frames: decoding them, and fetching them from S3."""

@@ -1,4 +1,4 @@
-"""Milliseconds from a local file to sixteen frames, of a locked process beside others, and of a fresh process.
+"""Milliseconds from a local file to sixteen frames, and of a locked process beside others.
 
 Uniform sampling and demux-and-seek keep the frames' own size, as other loaders do, and so does the row of ours to
 compare with them. The limit scales to the model's size, as the column beside it.
@@ -6,9 +6,6 @@ compare with them. The limit scales to the model's size, as the column beside it
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
@@ -59,36 +56,13 @@ RATIOS = (
     ratio("index cached / limit", "indexed", "limit"),
     ratio("uniform, PyAV / ours", "pyav", "uniform"),
     ratio("locked process / unlocked", "locked", "unlocked"),
-    Column("more in a process of its own, ms", "replaced", ",.1f"),
 )
 _UNIFORM = ("opencv", "pyav", "uniform")
 _ONCE_FROM_S = _LONGEST_UNIFORM_S = 600
-_IN_A_ROW = 10
-_START_S = 30  # length of the clip of which a fresh process takes frames
 _POOL = partial(DecodePool, timeout_s=300, memory_mib=4096, threads=1)
-_TIMED = """
-import sys, time
-began, cpu_began = time.perf_counter(), time.process_time()
-{}
-print(time.perf_counter() - began, time.process_time() - cpu_began)
-"""
-_PYAV = """
-import av
-with av.open(sys.argv[1]) as file:
-    stream = file.streams.video[0]
-    stream.codec_context.skip_frame = "NONKEY"
-    frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(stream)]
-"""
-_SCRIPTS = {
-    "PyAV: import, and decode all keyframes": _PYAV,
-    "ours: import, and extract 16 keyframes": "import reelabel\nreelabel.extract_frames(sys.argv[1], num_frames=16)",
-    "PyAV and NumPy: import": "import av, numpy",
-    "a decoding process: import": "import reelabel.pool.child",
-}
 
 
 def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int) -> list[Table]:
-    """Measure every method of decoding on each clip."""
     rows = list(measure_decode(bench_clips(lengths_s), folder, rounds=rounds))
     return [Table("Sixteen frames of a file, ms (medians)", rows, DECODED), Table("Ratios", rows, RATIOS)]
 
@@ -99,10 +73,7 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
     Uniform sampling decodes most of a file: of long clips it is measured once, and of the longest, for one clip only.
     """
     longest = max(clips, key=lambda clip: (clip.length_s, -clip.width_px, -clip.gop))
-    with ExitStack() as stack:
-        locked = stack.enter_context(_POOL(sandbox="require"))
-        unlocked = stack.enter_context(_POOL(sandbox="off"))
-        replaced = stack.enter_context(_POOL(sandbox="require", videos_per_process=1))
+    with _POOL(sandbox="require") as locked, _POOL(sandbox="off") as unlocked:
         for clip in clips:
             path = clip.make(folder)
             calls = _calls(path, locked)
@@ -112,12 +83,10 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
             if is_uniform:
                 is_long = clip.length_s >= _ONCE_FROM_S
                 times |= race(uniform, rounds=1 if is_long else rounds, warm_up=not is_long)
-            work = partial(_extract, path)
-            pools = {"locked": partial(work, locked), "unlocked": partial(work, unlocked)}
+            pools = {"locked": partial(_extract, path, locked), "unlocked": partial(_extract, path, unlocked)}
             row = {"clip": clip.name, **medians(times), **medians(race(pools, rounds=rounds))}
             # Within a round, the child does what `ours` does and then hands its frames over.
             row["passing"] = median(a - b for a, b in zip(times["passing"], times["ours"], strict=True))
-            row["replaced"] = _replacement_ms(work, replaced, locked, rounds=rounds)
             yield row
 
 
@@ -142,35 +111,3 @@ def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
 
 def _extract(path: Path, pool: DecodePool) -> object:
     return pool.extract(path, sampling=SAMPLING, limits=Limits())
-
-
-def _replacement_ms(
-    work: Callable[[DecodePool], object], replaced: DecodePool, locked: DecodePool, *, rounds: int
-) -> float:
-    """Return how many milliseconds more a video takes in a process of its own, of several in a row."""
-
-    def in_a_row(pool: DecodePool) -> None:
-        for _ in range(_IN_A_ROW):
-            work(pool)
-
-    taken = medians(race({"new": partial(in_a_row, replaced), "same": partial(in_a_row, locked)}, rounds=rounds))
-    return (taken["new"] - taken["same"]) / _IN_A_ROW
-
-
-def start(folder: Path, *, rounds: int) -> list[Table]:
-    """Time fresh processes in turns, without the start of Python; one more round is not counted."""
-    clip = bench_clips((_START_S,))[0].make(folder)
-    runs = [[_process_ms(script, clip) for script in _SCRIPTS.values()] for _ in range(rounds + 1)][1:]
-    rows = [
-        {"work": work, "wall_ms": median(ms for ms, _ in each), "cpu_ms": median(ms for _, ms in each)}
-        for work, each in zip(_SCRIPTS, zip(*runs, strict=True), strict=True)
-    ]
-    columns = (Column("", "work"), Column("ms", "wall_ms", ",.0f"), Column("CPU ms", "cpu_ms", ",.0f"))
-    return [Table("Fresh processes, without the start of Python (medians)", rows, columns)]
-
-
-def _process_ms(script: str, clip: Path) -> tuple[float, float]:
-    command = [sys.executable, "-c", _TIMED.format(script), str(clip)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own script
-    wall_s, cpu_s = map(float, done.stdout.split())
-    return wall_s * 1e3, cpu_s * 1e3

@@ -71,7 +71,7 @@ def load_torchcodec() -> Loader:
 
 def load_bare() -> Loader:
     """Return the lower bound, which reads a clip's packets when it is asked about the clip for the first time."""
-    from benchmarks.extraction.bare import BareDecode  # noqa: PLC0415
+    from benchmarks.extraction.loaders import BareDecode  # noqa: PLC0415
 
     clips: dict[str, BareDecode] = {}
 
@@ -89,7 +89,6 @@ LOADERS = {"ours": load_ours, "torchcodec": load_torchcodec, "bare": load_bare}
 
 
 def answer(load: Loader, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Load frames, and return how long that took and what they are."""
     read_before = _bytes_read()
     started, cpu_started = time.perf_counter(), time.process_time()
     got = load(request)
@@ -107,12 +106,10 @@ def answer(load: Loader, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bytes_read() -> int:
-    """Return how much this process has read of files."""
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
     load = LOADERS[sys.argv[1]]()
     for line in sys.stdin:
         print(json.dumps(answer(load, json.loads(line))), flush=True)  # noqa: T201

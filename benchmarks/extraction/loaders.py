@@ -1,4 +1,4 @@
-"""Other loaders of sixteen frames, for comparison.
+"""Other loaders of sixteen frames, for comparison, and the lower bounds of all.
 
 Uniform sampling as in vLLM's loaders (`vllm.multimodal.video`, Apache-2.0: indices by `linspace`), and keyframes
 as keyframe loaders usually take them: demux all packets for their flags, then seek to each.
@@ -7,20 +7,25 @@ as keyframe loaders usually take them: demux all packets for their flags, then s
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 
 from benchmarks.media.clips import FPS
+from reelabel.containers.demux import read_packets
 from reelabel.decode.render import Renderer, View, orientation_of
+from reelabel.decode.run_decoder import NonReferenceFilter
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -43,7 +48,6 @@ class Stacker:
         self._renderer: Renderer | None = None
 
     def add(self, frame: VideoFrame) -> None:
-        """Convert one frame to the model's size."""
         if self._renderer is None:
             self._renderer = Renderer.from_frame(
                 frame,
@@ -114,16 +118,13 @@ class FileParts:
 
     @property
     def size_bytes(self) -> int:
-        """Length of the file."""
         return self.path.stat().st_size
 
     @property
     def max_wait_s(self) -> float:
-        """Never give up on a local file."""
         return math.inf
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a part."""
         with self.path.open("rb", buffering=0) as file:
             file.seek(start)
             return file.read(size)
@@ -138,11 +139,9 @@ class HeldParts:
 
     @property
     def max_wait_s(self) -> float:
-        """Never give up on memory."""
         return math.inf
 
     def read(self, start: int, size: int) -> bytes:
-        """Read from within one part."""
         part = next(part for part in self.parts if part.start <= start and start + size <= part.end)
         return part.data[start - part.start : start - part.start + size]
 
@@ -151,7 +150,6 @@ class Limit:
     """The lower bound: picked packets in memory, an open decoder, the same conversion."""
 
     def __init__(self, path: Path) -> None:
-        """Read the picked packets."""
         with av.open(str(path)) as container:
             stream = container.streams.video[0]
             packets = [packet for packet in container.demux(stream) if packet.size and packet.is_keyframe]
@@ -165,7 +163,6 @@ class Limit:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the picked packets."""
         return sum(packet.size for packet in self._packets)
 
     @property
@@ -174,10 +171,66 @@ class Limit:
         return tuple(CachedRange(packet.pos or 0, bytes(packet)) for packet in self._packets)
 
     def __call__(self) -> npt.NDArray[np.uint8]:
-        """Decode the packets."""
         stacker = Stacker()
         for packet in self._packets:
             frames = self._codec.decode(packet) + self._codec.decode(None)
             self._codec.flush_buffers()
             stacker.add(frames[0])
         return stacker.stack()
+
+
+class BareDecode:
+    """Decodes picked frames from packets in memory, without a check, a conversion or a copy."""
+
+    def __init__(self, path: Path | str, indices: Sequence[int]) -> None:
+        """Read the packets of the GOPs that hold a picked frame, each up to its last pick.
+
+        Args:
+            path: A file with closed GOPs, all of whose frames are shown.
+            indices: Positions of the picked frames, ascending.
+        """
+        with av.open(str(path)) as container:
+            listed = [
+                (packet.pts, packet.is_keyframe) for packet in read_packets(container, container.streams.video[0])
+            ]
+        times = sorted(pts for pts, _ in listed if pts is not None)
+        self._wanted = {times[index] for index in indices}
+        starts = [number for number, (_, is_keyframe) in enumerate(listed) if is_keyframe]
+        self._runs = []
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            self._name, self._extradata = stream.codec_context.name, stream.codec_context.extradata
+            packets, at = read_packets(container, stream), 0
+            for start, end in zip(starts, [*starts[1:], len(listed)], strict=True):
+                picks = [number for number in range(start, end) if listed[number][0] in self._wanted]
+                if picks:
+                    stop = picks[-1] + 1
+                    self._runs.append(list(islice(packets, start - at, stop - at)))
+                    at = stop
+
+    def decode(self, threads: int, *, skips_leaves: bool) -> int:
+        """Decode, with one decoder for each thread, long runs first, so that all end at about the same time.
+
+        Args:
+            threads: Number of threads.
+            skips_leaves: Whether pictures are left out that are neither picked nor referred to.
+
+        Returns:
+            The number of pictures decoded.
+        """
+        runs = iter(sorted(self._runs, key=len, reverse=True))
+        with ThreadPoolExecutor(threads) as pool:
+            workers = [pool.submit(self._decode, runs, skips_leaves=skips_leaves) for _ in range(threads)]
+        return sum(worker.result() for worker in workers)
+
+    def _decode(self, runs: Iterator[list[Packet[VideoStream]]], *, skips_leaves: bool) -> int:
+        codec: VideoCodecContext = av.CodecContext.create(self._name, "r")  # type: ignore[assignment]
+        codec.thread_type, codec.thread_count, codec.extradata = "NONE", 1, self._extradata
+        leaves, pictures = NonReferenceFilter(codec), 0
+        for run in runs:
+            for packet in run:
+                if not skips_leaves or leaves.accepts(packet, is_wanted=packet.pts in self._wanted):
+                    pictures += len(codec.decode(packet))
+            pictures += len(codec.decode(None))
+            codec.flush_buffers()
+        return pictures

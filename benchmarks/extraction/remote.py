@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import av
 import numpy as np
 
-from benchmarks.extraction.bare import BareDecode
-from benchmarks.extraction.loaders import SAMPLING, UNIFORM_SAMPLING, Limit
+from benchmarks.extraction.loaders import SAMPLING, UNIFORM_SAMPLING, BareDecode, Limit
 from benchmarks.harness import Column, Table, Target, medians, own_store, paired, race, ratio
 from benchmarks.media.clips import bench_clips
 from reelabel.containers.mp4_sample_table import walk_boxes
@@ -85,7 +84,6 @@ def cases(*, whole_s: int = 600, film_s: int = 3600, segment_s: int = 30) -> lis
 
 
 def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int) -> list[Table]:
-    """Measure fetching keyframes of each clip."""
     with own_store() as (objects, root_uri):
         clips = bench_clips(lengths_s)
         rows = list(measure_fetch(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
@@ -93,7 +91,6 @@ def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int) -> list[Tabl
 
 
 def ranges(wanted: Sequence[Case], folder: Path, *, rounds: int) -> tuple[list[Table], list[Target]]:
-    """Measure frames between keyframes, read by ranges and from a download."""
     with own_store() as (objects, root_uri):
         rows = list(measure_ranges(wanted, folder, objects=objects, root_uri=root_uri, rounds=rounds))
     targets = []

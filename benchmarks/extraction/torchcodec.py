@@ -39,22 +39,6 @@ SETTINGS = {
     for mode in ("exact", "approximate")
     for threads in (0, 1, 2)
 }
-PEER_NOTE = (
-    "Medians in milliseconds from a path to 16 frames, each loader in a process of its own, in turn; ours with "
-    "all cores and with one thread, TorchCodec by seek mode and FFmpeg threads. Ratios are medians of pairs, with the "
-    "setting that suits TorchCodec best. The difference is the mean of that between both loaders' RGB values, of 255."
-)
-BOUND_NOTE = (
-    "FFmpeg alone, that of PyAV, decodes the same packets from memory with all cores, and does nothing else: all "
-    "pictures from a keyframe to a sampled frame, as TorchCodec does, and those that ours decodes, which leaves out "
-    "pictures that are neither sampled nor referenced. The bound is the ratio of both in CPU time: the CPU ratio of "
-    "two loaders that cost nothing beyond FFmpeg."
-)
-KEYFRAME_NOTE = (
-    "What users of vLLM chose between: the keyframes that the sampler keyframes takes, and 16 uniform frames by "
-    "TorchCodec's approximate seek, with FFmpeg's own number of threads. Medians of rounds; bytes are those that the "
-    "process reads of the file. The distance is the mean one from a uniform frame to the nearest keyframe taken."
-)
 PEER = (
     Column("clip", "clip"),
     Column("ours", "ours_ms", ",.1f"),
@@ -105,19 +89,17 @@ def torchcodec_python(folder: Path) -> Path:
 
 
 def compare(clips: Iterable[Path], folder: Path, *, rounds: int) -> tuple[list[Table], list[Target]]:
-    """Measure each clip with every setting of TorchCodec."""
     theirs = torchcodec_python(folder)
     rows = list(measure_clips(clips, (sys.executable, theirs), rounds))
     targets = [Target(f"{row['clip']}: times equal", float(row["are_times_equal"]), least=1) for row in rows]
     targets += [Target(f"{row['clip']}: TorchCodec / ours", row["ratio"], least=_LEAST_RATIO) for row in rows]
-    bound = Table("FFmpeg alone, on the pictures of each", rows, BOUND, BOUND_NOTE)
-    return [Table(f"{_FRAMES} uniform frames at their own size, ms", rows, PEER, PEER_NOTE), bound], targets
+    bound = Table("FFmpeg alone, on the pictures of each", rows, BOUND)
+    return [Table(f"{_FRAMES} uniform frames at their own size, ms", rows, PEER), bound], targets
 
 
 def compare_keyframes(clips: Iterable[Path], folder: Path, *, rounds: int) -> list[Table]:
-    """Measure the keyframes of each clip beside the uniform frames of TorchCodec's approximate seek."""
     rows = list(measure_keyframes(clips, (sys.executable, torchcodec_python(folder)), rounds))
-    return [Table("Keyframes, and TorchCodec's approximate seek", rows, KEYFRAMES, KEYFRAME_NOTE)]
+    return [Table("Keyframes, and TorchCodec's approximate seek", rows, KEYFRAMES)]
 
 
 class LoadingProcess:

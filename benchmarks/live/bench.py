@@ -9,8 +9,7 @@ import numpy as np
 from benchmarks.engine.noise import frame_file_of, question_of
 from benchmarks.harness import Column, Table, progress
 from benchmarks.live.chat_server import serve_chat
-from benchmarks.live.endurance import measure_endurance
-from benchmarks.live.latency import measure_chat, measure_latency, no_chat
+from benchmarks.live.latency import measure_chat, measure_endurance, measure_latency, no_chat
 from benchmarks.live.stream import find_setup, in_pairs, open_live
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, LiveQuery
@@ -68,7 +67,6 @@ def run(
     minutes: float,
     labels: int,
 ) -> list[Table]:
-    """Measure live sessions."""
     setup = find_setup(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     agreement: list[dict[str, Any]] = []

@@ -37,8 +37,6 @@ _STEP_TOKENS = 2048  # vLLM's default for a server
 
 
 class ChatServer:
-    """A running server."""
-
     def __init__(self, url: str) -> None:
         self._client = httpx.Client(base_url=url, timeout=600)
 
@@ -73,7 +71,6 @@ class ChatServer:
         raise ModelError("vLLM's server sent no token.")
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
 

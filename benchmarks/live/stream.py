@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from benchmarks.harness import time_ms
 from benchmarks.models import engine_config
 from reelabel_engine.protocol import LiveDone, LiveQuery
 from tasks.live.model import Prefix
@@ -61,7 +62,6 @@ def in_pairs(frames: Iterable[npt.NDArray[np.uint8]], *, fps: float) -> Iterator
 
 
 def pairs_of(setup: LiveSetup, frames: int, *, seed: int) -> list[FramePair]:
-    """Return so many frames in pairs."""
     return list(islice(camera(setup, seed=seed), frames // 2))
 
 
@@ -72,14 +72,6 @@ def system_prompt_of(number: int, rounds: int) -> str:
     history alone would decide by chance how many.
     """
     return " ".join("a" * (1 + number * _BLOCK_TOKENS // rounds))  # a token each
-
-
-class Read(NamedTuple):
-    """A prefix that was read: its tokens, those of them that were cached before, and how long it took."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    total_ms: float
 
 
 class Answered(NamedTuple):
@@ -93,34 +85,24 @@ class Answered(NamedTuple):
 
 
 class OpenLive:
-    """A loaded engine, and its sessions."""
-
     def __init__(self, setup: LiveSetup, process: EngineProcess) -> None:
         self.process = process
         self.model = EngineLiveModel([process], read_model_info(setup.config.model), max_frame_px=setup.side_px**2)
         self._sessions = count()
 
     def open(self) -> str:
-        """Open a session and return its name."""
         name = f"session {next(self._sessions)}"
         self.model.open(name)
         return name
 
-    def read(self, session: str, *prefixes: Sequence[Item], system_prompt: str | None = None) -> Read:
-        """Have the current prefix read, and the next one if there is one."""
-        began_s = time.perf_counter()
+    def read(self, session: str, *prefixes: Sequence[Item], system_prompt: str | None = None) -> float:
+        """Have the current prefix read, and the next one if there is one; return how many milliseconds that took."""
         goal = [Prefix(session=session, items=tuple(items), system_prompt=system_prompt) for items in prefixes]
-        steps = [*iter(lambda: self.model.prefill(goal), None)]
-        return Read(
-            prompt_tokens=steps[-1].prompt_tokens if steps else 0,
-            cached_tokens=steps[0].cached_tokens if steps else 0,
-            total_ms=(time.perf_counter() - began_s) * 1e3,
-        )
+        return time_ms(lambda: [*iter(lambda: self.model.prefill(goal), None)])
 
     def ask(
         self, session: str, items: Sequence[Item], query: LiveQuery = QUERY, *, system_prompt: str | None = None
     ) -> Answered:
-        """Ask a question with choices, and return its answer."""
         began_s = time.perf_counter()
         prefix = Prefix(session=session, items=tuple(items), system_prompt=system_prompt)
         [done] = self.model.ask(prefix, query)
@@ -137,7 +119,6 @@ class OpenLive:
 
 @contextmanager
 def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = ()) -> Iterator[OpenLive]:
-    """Load an engine for live sessions."""
     log_path = folder / "live-engine.log"
     with EngineProcess(setup.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S, command=command) as process:
         process.wait_ready()

@@ -23,23 +23,16 @@ _MINUTE_S = 60
 _BITS_PER_S = {240: 120_000, 320: 160_000, 640: 320_000, 1920: 1_200_000}
 _OCTAVES = (4, 8, 16, 32, 64)
 _PAN_PX = 2
-_GRAIN = 8  # standard deviation, of 255
-_GRAIN_BITS = 10  # factor of the bit rate; with less, no grain would remain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchClip:
-    """One clip: H.264 with B-frames in MP4, with its index at the end.
-
-    Attributes:
-        has_grain: Whether to add film grain, the hardest content to compress.
-    """
+    """One clip: H.264 with B-frames in MP4, with its index at the end."""
 
     width_px: int
     height_px: int
     gop: int
     length_s: int
-    has_grain: bool = False
 
     @property
     def name(self) -> str:
@@ -49,7 +42,7 @@ class BenchClip:
     @property
     def family(self) -> str:
         """Name that it shares with clips of other lengths: `640x360-gop60`."""
-        return f"{self.width_px}x{self.height_px}{'-grain' * self.has_grain}-gop{self.gop}"
+        return f"{self.width_px}x{self.height_px}-gop{self.gop}"
 
     def make(self, folder: Path) -> Path:
         """Make the clip below `folder` unless it exists; return its path."""
@@ -70,10 +63,9 @@ class BenchClip:
         with av.open(str(path), "w") as container:
             stream = container.add_stream("libx264", rate=FPS, options=options)
             stream.width, stream.height, stream.pix_fmt = self.width_px, self.height_px, "yuv420p"
-            stream.bit_rate = _BITS_PER_S[self.width_px] * (_GRAIN_BITS if self.has_grain else 1)
+            stream.bit_rate = _BITS_PER_S[self.width_px]
             stream.codec_context.max_b_frames = 2
-            pictures = _pictures(self.width_px, self.height_px)
-            for image in _with_grain(pictures) if self.has_grain else pictures:
+            for image in _pictures(self.width_px, self.height_px):
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
             container.mux(stream.encode())
 
@@ -95,15 +87,6 @@ def bench_clips(lengths_s: tuple[int, ...]) -> list[BenchClip]:
         for width, height in ((640, 360), (1920, 1080))
         for gop in (60, 250)
         for length_s in lengths_s
-    ]
-
-
-def store_clips(length_s: int) -> list[BenchClip]:
-    """Return the clips whose frames are stored: two sizes, and one with grain."""
-    return [
-        BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s),
-        BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s, has_grain=True),
-        BenchClip(width_px=1920, height_px=1080, gop=60, length_s=length_s),
     ]
 
 
@@ -135,11 +118,3 @@ def _pictures(width_px: int, height_px: int) -> Iterator[npt.NDArray[np.uint8]]:
         square = number * 7 % (width_px - 80)
         picture[40:120, square : square + 80] = (number % 256, 255 - number % 256, 128)
         yield picture
-
-
-def _with_grain(pictures: Iterator[npt.NDArray[np.uint8]]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Add luminance noise, as film grain is."""
-    rng = np.random.default_rng(1)
-    for picture in pictures:
-        grain = rng.normal(0, _GRAIN, (*picture.shape[:2], 1))
-        yield np.clip(picture + grain, 0, 255).astype(np.uint8)

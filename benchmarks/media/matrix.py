@@ -31,12 +31,10 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Title of its structure in the document."""
         return PLAIN if self.structure == PLAIN else STRUCTURES[self.structure].title
 
     @property
     def recipe(self) -> Recipe:
-        """How the file is made."""
         container, codec = CONTAINERS[self.container], CODECS[self.codec]
         muxer = container.muxer or codec.raw
         recipe = Recipe(encoder=codec.encoder, muxer=muxer, mux_options=container.mux_options)

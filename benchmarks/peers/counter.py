@@ -33,7 +33,6 @@ class Traffic(NamedTuple):
     requests: int
 
     def since(self, before: Traffic) -> Traffic:
-        """Return what has passed since an earlier moment."""
         return Traffic(self.received_bytes - before.received_bytes, self.requests - before.requests)
 
 
@@ -69,7 +68,6 @@ class CountingRelay:
 
     @property
     def traffic(self) -> Traffic:
-        """What has passed so far."""
         with self._counts.get_lock():
             return Traffic(*self._counts)
 

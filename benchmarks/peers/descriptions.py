@@ -51,11 +51,9 @@ class DescriptionCase(Case):
     state = "described"
 
     def faults(self, rows: Rows) -> dict[str, int]:
-        """Count rows that were lost, reported twice or failed: of videos, or of searches."""
         return count_faults(rows, len(self.texts) if self.is_search else self.videos)
 
     def figures(self, rows: Rows) -> dict[str, int]:
-        """Count right answers, and the vectors that a description is of."""
         if self.is_search:
             return {"right": sum(self._fits(row["id"], row["found"]) for row in rows)}
         vectors = sum(row["vectors"] for row in rows)

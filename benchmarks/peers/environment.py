@@ -44,6 +44,5 @@ def _share_our_packages(home: Path) -> None:
 
 
 def _shared_packages() -> list[Path]:
-    """Return the engine's folder of packages, and ours."""
     folders = [*(Path(find_python().path).parents[1] / "lib").glob("python*/site-packages")]
     return list(dict.fromkeys([*folders, Path(sysconfig.get_path("purelib"))]))

@@ -41,7 +41,6 @@ class FrameCase(Case):
 
     @property
     def wants(self) -> str:
-        """The choice of frames."""
         return self.choice
 
     @property
@@ -72,7 +71,6 @@ class FrameCase(Case):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of each video is asked about."""
         return self.end_s - self.start_s == self.clip.length_s
 
     def faults(self, rows: Rows) -> dict[str, int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from benchmarks.harness import about
 from benchmarks.peers.environment import peer_python
@@ -20,7 +20,7 @@ from reelabel.errors import ReelabelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from benchmarks.peers.counter import CountingRelay, Traffic
+    from benchmarks.peers.counter import CountingRelay
     from benchmarks.peers.decoded import DecodedFrames
     from benchmarks.peers.peer import Peer
     from benchmarks.peers.scripts.job import Place
@@ -87,14 +87,12 @@ class Outcome:
         peer: The peer.
         case: The case.
         runs: One a round; empty where the peer was not run.
-        traffic: What each has read from the store.
         why: Why there are no runs, or how one ended that failed.
     """
 
     peer: Peer
     case: Case
     runs: tuple[Run, ...] = field(default=(), repr=False)
-    traffic: tuple[Traffic, ...] = ()
     why: str = ""
 
     @property
@@ -107,13 +105,7 @@ class Outcome:
         return median(map(value, self.runs if self.is_whole else self.runs[-1:]))
 
     @property
-    def read_bytes(self) -> float:
-        """Median of the bytes that came from the store; of a peer that has failed, those of the failed run."""
-        return median(each.received_bytes for each in (self.traffic if self.is_whole else self.traffic[-1:]))
-
-    @property
     def figures(self) -> Mapping[str, int]:
-        """What is counted of the rows of the last run."""
         return self.case.figures(self.runs[-1].rows) if self.runs else {}
 
     @property
@@ -121,11 +113,6 @@ class Outcome:
         """Rows of the worst run that were lost, reported twice, failed or are wrong."""
         counts = [self.case.faults(run.rows) for run in self.runs]
         return {name: max(each[name] for each in counts) for name in counts[0]} if counts else {}
-
-
-class _Done(NamedTuple):
-    run: Run
-    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +140,7 @@ class Bench:
 
         Cases of one state share a folder. `job` returns what a script is asked in a case, given its folder.
         """
-        done: dict[tuple[str, Case], list[_Done]] = {(peer.name, case): [] for peer in peers for case in cases}
+        done: dict[tuple[str, Case], list[Run]] = {(peer.name, case): [] for peer in peers for case in cases}
         why = {
             (peer.name, case): peer.lack(case.wants) or _unavailable(pythons[peer.name])
             for peer in peers
@@ -166,15 +153,14 @@ class Bench:
                 if not able or isinstance(python, ReelabelError):
                     continue
                 say = about(f"{peer.name}, round {number} of {self.rounds}", on_run)
-                for case, each in self._follow(peer, able, python, job=job, say=say):
-                    done[peer.name, case].append(each)
-                    why[peer.name, case] = "" if case.kill_at_rows else each.run.error
+                for case, run in self._follow(peer, able, python, job=job, say=say):
+                    done[peer.name, case].append(run)
+                    why[peer.name, case] = "" if case.kill_at_rows else run.error
         return [
             Outcome(
                 peer=peer,
                 case=case,
-                runs=tuple(each.run for each in done[peer.name, case]),
-                traffic=tuple(each.traffic for each in done[peer.name, case]),
+                runs=tuple(done[peer.name, case]),
                 why=why[peer.name, case] or ("" if done[peer.name, case] else "its run before this one has failed"),
             )
             for case in cases
@@ -190,20 +176,20 @@ class Bench:
         *,
         job: Callable[[Case, str], Place],
         say: Callable[[str], None],
-    ) -> Iterator[tuple[Case, _Done]]:
+    ) -> Iterator[tuple[Case, Run]]:
         """Run a peer on cases that follow each other, until one fails that was not killed."""
         with TemporaryDirectory(prefix="reelabel-") as root:
             for case in cases:
                 say(case.name)
                 folder = Path(root) / (case.state or "only")
                 folder.mkdir(exist_ok=True)
-                done = self._run(python, f"{case.kind}.{peer.script}", job(case, str(folder)), case.kill_at_rows)
-                say(f"{case.name}: {done.run.wall_s:.2f} s {done.run.error}")
-                yield case, done
-                if done.run.error and not case.kill_at_rows:
+                run = self._run(python, f"{case.kind}.{peer.script}", job(case, str(folder)), case.kill_at_rows)
+                say(f"{case.name}: {run.wall_s:.2f} s {run.error}")
+                yield case, run
+                if run.error and not case.kill_at_rows:
                     return
 
-    def _run(self, python: Path | str, script: str, job: Place, kill_at_rows: int) -> _Done:
+    def _run(self, python: Path | str, script: str, job: Place, kill_at_rows: int) -> Run:
         before = self.relay.traffic
         run = run_script(
             python,
@@ -215,7 +201,8 @@ class Bench:
             variables=self.environment,
             counter=self.counter,
         )
-        return _Done(run, self.relay.traffic.since(before))
+        traffic = self.relay.traffic.since(before)
+        return replace(run, received_bytes=traffic.received_bytes, requests=traffic.requests)
 
     def reach(self) -> dict[str, Any]:
         """Return how a script reaches the S3 server, and the cores that it may use."""

@@ -99,11 +99,9 @@ class QuestionCase(Case):
         return not self.is_resumable
 
     def faults(self, rows: Rows) -> dict[str, int]:
-        """Count answers that were lost, reported twice or failed."""
         return count_faults(rows, self.videos * QUESTIONS_PER_VIDEO)
 
     def figures(self, rows: Rows) -> dict[str, int]:
-        """Count questions that the run has asked the model, and right answers."""
         asked = {"asked": sum(row["is_new"] for row in rows)}
         if not self.truths:
             return asked

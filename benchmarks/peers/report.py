@@ -96,13 +96,13 @@ def _row(outcome: Outcome, ours: Outcome) -> dict[str, Any]:
         "start_s": outcome.middle(lambda run: run.start_s),
         "of_ours": wall_s(outcome) / wall_s(ours) if outcome.is_whole and ours.is_whole else None,
         "cpu_s": outcome.middle(lambda run: run.cpu_s),
-        "read_bytes": outcome.read_bytes,
+        "read_bytes": outcome.middle(lambda run: run.received_bytes),
         "decoded": outcome.runs[-1].decoded,
         **outcome.figures,
         "peak_bytes": outcome.middle(lambda run: run.peak_bytes),
         "faults": f"{faults}; {outcome.why}" if outcome.why else faults,
         "lines": outcome.peer.lines(outcome.case.kind),
-        "runs": [run.figures() | traffic._asdict() for run, traffic in zip(outcome.runs, outcome.traffic, strict=True)],
+        "runs": [run.figures() for run in outcome.runs],
     }
 
 

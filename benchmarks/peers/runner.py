@@ -41,11 +41,9 @@ class Comparison:
     limit_s: float
 
     def frames(self, shorts: int, longs: int, films: int) -> list[Outcome]:
-        """Ask for frames of so many clips of 32 s, of 600 s and of an hour."""
         return self._frames(frame_cases(shorts, longs, films))
 
     def dirty_frames(self, clips: int) -> list[Outcome]:
-        """Ask for frames of clips of which some cannot be read."""
         return self._frames([dirty_case(clips)])
 
     def questions(self, models: Sequence[str], questions: int, *, dying: bool) -> list[Outcome]:

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Run:
         peak_bytes: Most physical memory of all its processes at one moment; what they share counts once.
         rows: Its rows, in the order in which it reported them.
         decoded: Frames that its processes decoded; None if they were not counted.
+        received_bytes: What came from the S3 server, if the run was measured by a `Bench`.
+        requests: Requests to that server.
         error: How it ended, if not well: its last words, or that it ran into the limit.
     """
 
@@ -48,11 +50,12 @@ class Run:
     peak_bytes: int
     rows: tuple[Mapping[str, Any], ...] = field(repr=False)
     decoded: int | None = None
+    received_bytes: int = 0
+    requests: int = 0
     error: str = ""
 
     def figures(self) -> dict[str, float | None]:
-        """Return what was measured."""
-        return {name: getattr(self, name) for name in ("wall_s", "start_s", "cpu_s", "peak_bytes", "decoded")}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in {"rows", "error"}}
 
 
 def run_script(
@@ -183,7 +186,6 @@ class _Watch:
         self._wait()
 
     def follow(self, rows: int) -> None:
-        """Note how many rows have been answered."""
         if self._kill_at_rows and rows >= self._kill_at_rows:
             self._until = 0.0
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
-from math import isqrt
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cores import Cores, CpuUtilization, bind
-from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, sweep
+from benchmarks.cores import Cores, CpuUtilization
 from benchmarks.harness import about
 from benchmarks.media.footage import make_footage
 from benchmarks.models import model_folder
@@ -33,6 +34,7 @@ from benchmarks.pipeline.local import Extractor
 from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, upload, versions, workload_of
 from reelabel.sources.s3 import sign_url
 from reelabel_engine.environment import engine_environment
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,15 +46,13 @@ if TYPE_CHECKING:
 # By name: the share of the ceiling that a warm cache should reach, and the share of the jobs, so that all take as long.
 MODELS = {"tiny": (0.85, 1.0), "100m": (0.95, 1 / 24)}
 SIDE_PX = 240
-# The benchmark `engine` measures more; these differ the most.
-_CEILING_CANDIDATES = (
-    Candidate(name=CHOSEN),
-    Candidate(
-        name="64 prompts in steps of 8,192 tokens", arguments={"max_num_batched_tokens": 8192, "max_num_seqs": 64}
-    ),
-    Candidate(name="one prompt per step", arguments={"max_num_batched_tokens": 8192, "max_num_seqs": 1}),
-)
-_SWEEP_REQUESTS = 32
+# By name, arguments of vLLM with which the engine alone may be the fastest.
+_CEILING_ARGUMENTS: Mapping[str, dict[str, Any]] = {
+    "as chosen": {},
+    "64 prompts in steps of 8,192 tokens": {"max_num_batched_tokens": 8192, "max_num_seqs": 64},
+    "one prompt per step": {"max_num_batched_tokens": 8192, "max_num_seqs": 1},
+}
+_TRIED_JOBS, _TRIED_ROUNDS = 32, 2
 _FEW_JOBS, _SMALL_SHARD_JOBS = 500, 50  # few jobs still make several shards
 _SIGNED_S = 24 * 3600
 _MAX_CHAT_JOBS = 400  # vLLM's own loader would take very long for all
@@ -62,39 +62,36 @@ def compare(
     settings: Settings,
     folder: Path,
     names: Sequence[str],
+    cores: Cores,
     *,
     jobs: int,
-    questions: int,
     rounds: int,
     show: Callable[[str], None],
 ) -> tuple[list[Table], list[Target], dict[str, Any]]:
-    """Compare pipelines with each model; `jobs` are those of a pass with the tiny one, `questions` those per video."""
-    cores = Cores.split()
-    bind(os.getpid(), cores.host)
+    """Compare pipelines with each model; `jobs` are those of a pass with the tiny one."""
     tables: list[Table] = []
     targets: list[Target] = []
     settings_of: dict[str, Any] = {}
     for name in names:
         show(f"{name}: making clips and model")
         warm_share, jobs_share = MODELS[name]
-        count = max(1, round(jobs * jobs_share / questions))
+        count = max(1, round(jobs * jobs_share))
         comparison = _Comparison(
             name=name,
-            settings=_with_model(settings, model_folder(name, folder), jobs=count * questions),
+            settings=_with_model(settings, model_folder(name, folder), jobs=count),
             cores=cores,
             clips=make_footage(folder, count=WARM_UP_CLIPS + count, width_px=SIDE_PX, height_px=SIDE_PX),
-            questions=questions,
             show=about(name, show),
         )
         with CpuUtilization(cores) as utilization:
             results = measure(
                 comparison.contenders(), rounds=rounds, utilization=utilization, on_progress=comparison.show
             )
-        title = f"{name}: {count * questions} jobs on {count} videos, medians of {rounds} rounds"
+        title = f"{name}: {count} jobs on as many videos, medians of {rounds} rounds"
         tables.append(results_table(title, results))
-        found = check_targets(results, jobs_per_video=questions, warm_share=warm_share)
+        found = check_targets(results, warm_share=warm_share)
         targets += [target._replace(name=f"{name}: {target.name}") for target in found]
-        settings_of[f"{name}: settings of the ceiling's engine"] = comparison.fastest.name
+        settings_of[f"{name}: settings of the ceiling's engine"] = comparison.fastest
     return tables, targets, settings_of | {"definition": f"{DEFINITION} {cores}", "versions": versions()}
 
 
@@ -113,14 +110,13 @@ class _Comparison:
     settings: Settings
     cores: Cores
     clips: Sequence[Path] = field(repr=False)
-    questions: int
     show: Callable[[str], None]
     workload: Workload = field(init=False)
-    fastest: Candidate = field(init=False)
+    fastest: str = field(init=False)
 
     def contenders(self) -> dict[str, Contender]:
         """Return them in the order of a round: the cold one leaves its frames for the warm one."""
-        self.workload = workload_of(self.settings, self.clips, questions_per_video=self.questions)
+        self.workload = workload_of(self.settings, self.clips)
         root_uri = f"{self.settings.store.uri}/{self.name}"
         manifest_uri = upload(self.workload, self.settings.store, root_uri)
         self.fastest = self._fastest()
@@ -131,32 +127,34 @@ class _Comparison:
             root_uri=f"{root_uri}/extracted",
             processes=self.settings.extract.processes,
         )
-        engine = BareEngine(workload=self.workload, arguments=self.fastest.arguments)
-        environment = engine_environment(self.workload.engine) | self.fastest.environment
         return {
-            CEILING: self._isolated(engine, environment, self.cores.engine),
-            EXTRACTION: self._isolated(extractor, os.environ, self.cores.host),
+            CEILING: self._ceiling(self.workload, self.fastest),
+            EXTRACTION: self._isolated(extractor, os.environ, self.cores.host, python=sys.executable),
             COLD: self._flow(manifest_uri, f"{root_uri}/cache", "cold"),
             WARM: self._flow(manifest_uri, f"{root_uri}/cache", "warm"),
             UNIFORM: self._chat(root_uri, "opencv"),
             KEYFRAMES: self._chat(root_uri, "pyav_keyframes"),
         }
 
-    def _fastest(self) -> Candidate:
-        """Find the settings with which the engine alone is the fastest."""
-        requests = Requests(
-            config=self.workload.engine,
-            count=min(_SWEEP_REQUESTS, len(self.workload.jobs)),
-            side_px=isqrt(self.workload.spec.sampling.max_pixels or 0),
-            rounds=2,
-        )
-        swept = sweep(
-            requests,
-            _CEILING_CANDIDATES,
-            cores=tuple(sorted(self.cores.engine)),
-            on_candidate=lambda name: self.show(f"ceiling: trying {name}"),
-        )
-        return swept.best
+    def _fastest(self) -> str:
+        """Return the name of the settings with which the engine alone is the fastest."""
+        few = replace(self.workload, jobs=self.workload.jobs[:_TRIED_JOBS])
+        rates = {}
+        for name in _CEILING_ARGUMENTS:
+            self.show(f"ceiling: trying {name}")
+            try:
+                with closing(self._ceiling(few, name)) as engine:
+                    engine.load()
+                    rates[name] = median(engine.run(number).jobs_per_s for number in range(1, 1 + _TRIED_ROUNDS))
+            except ModelError as error:
+                self.show(f"ceiling: {name} cannot be loaded: {error.message}")
+        if not rates:
+            raise ModelError("No settings of the ceiling's engine could be loaded; see the log.")
+        return max(rates, key=rates.__getitem__)
+
+    def _ceiling(self, workload: Workload, name: str) -> Contender:
+        engine = BareEngine(workload=workload, arguments=_CEILING_ARGUMENTS[name])
+        return self._isolated(engine, engine_environment(workload.engine), self.cores.engine)
 
     def _flow(self, manifest_uri: str, cache_uri: str, name: str) -> Contender:
         return FlowRun(
@@ -182,5 +180,8 @@ class _Comparison:
         )
         return self._isolated(chat, engine_environment(self.workload.engine) | outside | trusting, self.cores.host)
 
-    def _isolated(self, contender: Contender, environment: Mapping[str, str], cores: frozenset[int]) -> Contender:
-        return Isolated(contender, environment=environment, cores=cores, logs=self.settings.home / "logs")
+    def _isolated(
+        self, contender: Contender, environment: Mapping[str, str], cores: frozenset[int], *, python: str | None = None
+    ) -> Contender:
+        logs = self.settings.home / "logs"
+        return Isolated(contender, environment=environment, cores=cores, logs=logs, python=python)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.cores import Utilization
+    from benchmarks.cores import CpuUtilization, GpuUtilization
 
 CEILING, EXTRACTION = "ceiling", "extraction alone"
 COLD, WARM = "ours, cold cache", "ours, warm cache"
@@ -43,7 +43,7 @@ _COLUMNS = (
     Column("engine busy", "engine_busy", ".0%"),
     Column("host busy", "host_busy", ".0%"),
 )
-_COLD_SHARE, _SATURATED = 0.9, 0.93
+_COLD_SHARE = 0.9
 _END_TIMEOUT_S = 30
 
 
@@ -56,7 +56,6 @@ class Timing(NamedTuple):
         ended_s: When the last answer arrived.
         labels: Index of each job's choice, in the workload's order; empty where nothing is answered.
         prompt_tokens: Tokens of all prompts.
-        note: The contender's own account of where its time went.
     """
 
     jobs: int
@@ -64,11 +63,9 @@ class Timing(NamedTuple):
     ended_s: float
     labels: Sequence[int | None] = ()
     prompt_tokens: int = 0
-    note: str = ""
 
     @property
     def jobs_per_s(self) -> float:
-        """Jobs per second."""
         return self.jobs / (self.ended_s - self.began_s)
 
 
@@ -100,7 +97,11 @@ class Result(NamedTuple):
 
 
 def measure(
-    contenders: Mapping[str, Contender], *, rounds: int, utilization: Utilization, on_progress: Callable[[str], None]
+    contenders: Mapping[str, Contender],
+    *,
+    rounds: int,
+    utilization: CpuUtilization | GpuUtilization,
+    on_progress: Callable[[str], None],
 ) -> dict[str, Result]:
     """Run every contender once per round, with all models loaded: a slow moment of the machine affects all of them."""
     timings: dict[str, list[Timing]] = {name: [] for name in contenders}
@@ -139,41 +140,35 @@ def results_table(title: str, results: Mapping[str, Result]) -> Table:
             "prompt_tokens": each.timings[0].prompt_tokens,
             "engine_busy": each.engine_busy,
             "host_busy": each.host_busy,
-            "notes": [timing.note for timing in each.timings if timing.note],
         }
         for name, each in results.items()
     ]
     return Table(title, rows, _COLUMNS)
 
 
-def check_targets(
-    results: Mapping[str, Result], *, jobs_per_video: float, warm_share: float, gain: float = 1.0
-) -> list[Target]:
+def check_targets(results: Mapping[str, Result], *, warm_share: float, gain: float = 1.0) -> list[Target]:
     """Compare the contenders that there are.
 
     Args:
         results: Results by the names above.
-        jobs_per_video: Converts videos per second of extraction to jobs per second.
         warm_share: Share of the ceiling that a warm cache should reach.
         gain: How many times the jobs per second of vLLM's uniform loader ours should reach.
     """
     rate = {name: result.jobs_per_s for name, result in results.items()}
     targets: list[Target] = []
 
-    def compare(contender: str, other: str, other_rate: float, least: float) -> None:
-        share = rate[contender] / other_rate
-        targets.append(Target(f"{contender} / {other}", share, least=least, why=explain_bottleneck(results[contender])))
+    def compare(contender: str, other: str, least: float) -> None:
+        targets.append(Target(f"{contender} / {other}", rate[contender] / rate[other], least=least))
 
     if {WARM, CEILING} <= rate.keys():
-        compare(WARM, CEILING, rate[CEILING], warm_share)
+        compare(WARM, CEILING, warm_share)
     if {COLD, CEILING, EXTRACTION} <= rate.keys():
-        bounds = {CEILING: rate[CEILING], EXTRACTION: rate[EXTRACTION] * jobs_per_video}
-        slower = min(bounds, key=bounds.__getitem__)
-        compare(COLD, slower, bounds[slower], _COLD_SHARE)
+        slower = min(CEILING, EXTRACTION, key=rate.__getitem__)
+        compare(COLD, slower, _COLD_SHARE)
     for contender in (WARM, COLD):
         for other, least in ((UNIFORM, gain), (KEYFRAMES, 1.0)):
             if {contender, other} <= rate.keys():
-                compare(contender, other, rate[other], least)
+                compare(contender, other, least)
     if {WARM, COLD} <= rate.keys():
         expected = results[COLD].timings[0].labels
         equal = [
@@ -186,29 +181,23 @@ def check_targets(
     return targets
 
 
-def explain_bottleneck(result: Result) -> str:
-    """Explain what held a contender up, by the utilization of both sides."""
-    engine, host = result.engine_busy or 0.0, result.host_busy or 0.0
-    if result.engine_busy is None or result.host_busy is None:
-        cause = "processes were not bound to cores, so engine and host cannot be distinguished"
-    elif host >= _SATURATED > engine:
-        cause = "the host's cores are saturated by what feeds the engine"
-    elif engine >= _SATURATED:
-        cause = "the engine's core is saturated: work other than inference is the loss"
-    else:
-        cause = "neither side is saturated: one waits for the other"
-    notes = sorted({timing.note for timing in result.timings if timing.note})
-    return " ".join([f"{cause} (engine's core {engine:.0%} busy, host's {host:.0%}).", *notes[:1]])
-
-
 class Isolated:
-    """A contender that runs another one, which is pickled, in a subprocess; `cores` are its cores, or empty for any."""
+    """A contender that runs another one, which is pickled, in a subprocess.
+
+    `cores` are its cores, or empty for any; `python` is its interpreter, by default the engine's.
+    """
 
     def __init__(
-        self, contender: Contender, *, environment: Mapping[str, str], cores: frozenset[int], logs: Path
+        self,
+        contender: Contender,
+        *,
+        environment: Mapping[str, str],
+        cores: frozenset[int],
+        logs: Path,
+        python: str | None = None,
     ) -> None:
-        """Prepare the subprocess; `load` starts it."""
         self._contender, self._environment, self._cores = contender, dict(environment), cores
+        self._python = python
         self._log_path = logs / f"{type(contender).__name__.lower()}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -223,7 +212,7 @@ class Isolated:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [find_python().path, "-P", "-m", "benchmarks.pipeline.contender", str(theirs.fileno())],
+                [self._python or find_python().path, "-P", "-m", "benchmarks.pipeline.contender", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -242,7 +231,6 @@ class Isolated:
         return Timing(*self._ask(number))
 
     def close(self) -> None:
-        """Stop the process."""
         if self._process is None or self._connection is None:
             return
         self._connection.close()
@@ -266,7 +254,6 @@ class Isolated:
 
 
 def main() -> None:
-    """Serve one parent process."""
     connection = Connection(int(sys.argv[1]))
     contender, cores = connection.recv()
     bind(os.getpid(), cores)

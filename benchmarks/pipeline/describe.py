@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 from sqlalchemy import func, select
 
-from benchmarks.cores import Cores, bind, engine_binding
+from benchmarks.cores import Cores, engine_binding
 from benchmarks.harness import Column, Table, Target, run_flow, time_ms, variables
 from benchmarks.media.footage import make_footage
 from benchmarks.models import make_siglip
@@ -58,11 +57,9 @@ _COLUMNS = (
 
 
 def compare(
-    settings: Settings, folder: Path, *, count: int, rounds: int, show: Callable[[str], None]
+    settings: Settings, folder: Path, cores: Cores, *, count: int, rounds: int, show: Callable[[str], None]
 ) -> tuple[list[Table], list[Target], dict[str, Any]]:
     """Compare the flow on so many clips of 30 to 45 s with both its sides alone."""
-    cores = Cores.split()
-    bind(os.getpid(), cores.host)
     rows = _measure(count, rounds, settings, folder, cores, show)
     rate = {row["name"]: row["frames_per_s"] for row in rows}
     slower = min(rate[ENCODER], rate[EXTRACTION])
@@ -89,7 +86,7 @@ def _measure(
             own = _with_store(settings, f"{settings.store.uri}/round-{number}")
             show(EXTRACTION)
             videos = [f"{settings.store.uri}/clips/{clip.name}" for clip in clips]
-            frames, seconds = _extract(videos, _with_store(own, f"{own.store.uri}/extraction"), models[0])
+            frames, seconds = _extract(videos, _with_store(own, f"{own.store.uri}/extraction"), models[0], cores)
             passes[EXTRACTION].append((seconds, None))
             show(ENCODER)
             passes[ENCODER].append((_embed(frames, own, models[0], cores), None))
@@ -146,18 +143,19 @@ class _Instant:
         return EmbeddedFrames(np.tile(self._vector, (len(frames), 1)), 0.0)
 
 
-def _extract(videos: Sequence[str], settings: Settings, model: str) -> tuple[list[npt.NDArray[np.uint8]], float]:
+def _extract(
+    videos: Sequence[str], settings: Settings, model: str, cores: Cores
+) -> tuple[list[npt.NDArray[np.uint8]], float]:
     """Do all that comes before and after the model for a video's embeddings; return the frames, and seconds."""
     model_info, spec = _spec(settings, model)
     with open_encoder(settings, model_info) as encoder:
         info = encoder.info()
-    processes = settings.extract.processes or len(Cores.split().host) or 1
+    processes = settings.extract.processes or len(cores.host) or 1
     instant, objects = _Instant(info.dimensions), ObjectStore(settings.store)
     with decode_pool(settings, processes=processes) as pool:
         extractor = open_extractor(settings, pool, spec.sampling(max_pixels=frame_pixels(info)), keep_bytes=1 << 28)
         embedder = VideoEmbedder(
             extractor=extractor,
-            reader=extractor,
             cache=VectorCache.of(settings.store, objects),
             frames=instant,  # type: ignore[arg-type]
             spec=spec,

@@ -45,7 +45,6 @@ class BareEngine:
     _ids: Any = field(default_factory=count, init=False)
 
     def load(self) -> None:
-        """Load the model and render the requests."""
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
         from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
@@ -61,7 +60,6 @@ class BareEngine:
         return self._answer(number, list(islice(cycle(self._requests), len(self.workload.jobs))))
 
     def close(self) -> None:
-        """Stop the engine."""
         self._llm = None
 
     def _render(self, jobs: Sequence[Job], renderer: InputRenderer) -> Iterator[_Request]:
@@ -133,11 +131,9 @@ class LlmChat:
         self._ask(self.workload.warm_up)
 
     def run(self, number: int) -> Timing:  # noqa: ARG002 - caches are reset instead
-        """Ask all questions in one call."""
         return self._ask(self.workload.jobs[: self.max_jobs])
 
     def close(self) -> None:
-        """Stop the engine."""
         self._llm = None
 
     def _ask(self, jobs: Sequence[Job]) -> Timing:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _UNMEASURED = {RunPhase.SETUP, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
-_PARTS_SHOWN = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,20 +93,12 @@ class FlowRun:
             ended_s=ended_s,
             labels=tuple(labels[job.job_id] for job in self.workload.jobs),
             prompt_tokens=run["prompt_tokens"],
-            note=_shares(run["wall_ms"]),
         )
 
 
 def measured_ms(run: Any) -> dict[str, float]:  # noqa: ANN401 - a row of RUN
     """Return the run's wall-clock profile, by part, without what comes before its first and after its last answer."""
     return {part: ms for part, ms in run["wall_ms"].items() if part not in _UNMEASURED}
-
-
-def _shares(wall_ms: dict[str, float]) -> str:
-    profile_ms = measured_ms({"wall_ms": wall_ms})
-    total_ms = sum(profile_ms.values())
-    largest = sorted(profile_ms.items(), key=lambda each: -each[1])[:_PARTS_SHOWN]
-    return "Wall-clock profile of the run: " + ", ".join(f"{part} {ms / total_ms:.0%}" for part, ms in largest) + "."
 
 
 @contextmanager

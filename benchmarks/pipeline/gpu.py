@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from benchmarks.cores import Cores, bind, observe
-from benchmarks.embedding import measure_encoders
-from benchmarks.engine.life import EngineWork, measure_death, measure_life, measure_precision, measure_shared_video
+from benchmarks.engine.measure import measure_life, measure_shared_video
+from benchmarks.engine.on_gpu import measure_death, measure_encoders, measure_precision
 from benchmarks.harness import PROGRESS, Column, Table
 from benchmarks.live.latency import measure_latency
 from benchmarks.live.stream import LiveSetup, open_live
@@ -101,20 +100,13 @@ class Steps:
     """
 
     def __init__(self, path: Path, *, minutes: float | None, on_progress: Callable[[str], None]) -> None:
-        """Read what was measured before: a JSON object for each step; begin none after so many minutes."""
+        """Read what was measured before, figures by step, from JSON; begin no step after so many minutes."""
         self.left: list[str] = []
         self.failures: dict[str, str] = {}
         self._path, self._on_progress = path, on_progress
         self._ends_s = time.monotonic() + 60 * minutes if minutes is not None else None
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._known: dict[str, Any] = {}
-        text = path.read_text() if path.exists() else ""
-        for line in text.splitlines():
-            with suppress(json.JSONDecodeError):  # a run that was killed may have left half a line
-                step = json.loads(line)
-                self._known[step["name"]] = step["figures"]
-        if text and not text.endswith("\n"):
-            path.write_text(f"{text}\n")
+        self._known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
     def take(self, name: str, measure: Callable[[], Any]) -> Any:  # noqa: ANN401 - any JSON value
         """Return the figures of a step, as JSON has them; None if it failed or no time is left for it."""
@@ -127,14 +119,14 @@ class Steps:
         began_s = time.monotonic()
         self._on_progress(name)
         try:
-            line = json.dumps({"name": name, "figures": measure()})
+            self._known[name] = json.loads(json.dumps(measure()))
         except ModelError as error:
             self.failures[name] = error.message
             self._on_progress(f"{name}: failed: {error.message}")
             return None
-        with self._path.open("a") as file:
-            file.write(f"{line}\n")
-        self._known[name] = json.loads(line)["figures"]
+        unfinished = self._path.with_suffix(".part")
+        unfinished.write_text(json.dumps(self._known))
+        unfinished.replace(self._path)
         self._on_progress(f"{name}: {time.monotonic() - began_s:.0f} s")
         return self._known[name]
 
@@ -173,13 +165,13 @@ class GpuBenchmark(NamedTuple):
         with observe(Cores.split()) as utilization:
             bind(os.getpid(), utilization.cores.host)
             device = "".join(letter if letter.isalnum() else "-" for letter in utilization.device)
-            path = self.folder / "gpu" / f"{self.model}-{self.questions}-{device}.jsonl"
+            path = self.folder / "gpu" / f"{self.model}-{self.questions}-{device}.json"
             steps = Steps(path, minutes=self.minutes, on_progress=_show)
             for size in self.sizes:
                 if results := self._pipelines(size, steps, utilization):
                     title = f"{self.model} on {utilization.device}, {self.questions} questions about as many clips of "
                     tables.append(results_table(f"{title}{size}, {_FRAMES} frames", results))
-                    targets += check_targets(results, jobs_per_video=1, warm_share=_WARM_SHARE, gain=_PUBLISHED_GAIN)
+                    targets += check_targets(results, warm_share=_WARM_SHARE, gain=_PUBLISHED_GAIN)
             for part in PARTS:
                 if part in self.parts and (rows := self._part(part, steps)):
                     columns = [Column(name, name) for name in rows[0] if name != "settings"]  # too long for a table
@@ -206,35 +198,31 @@ class GpuBenchmark(NamedTuple):
         return results
 
     def _part(self, part: str, steps: Steps) -> Rows:
-        config, work = self.workload(()).engine, self.work()
+        config, log_path = self.workload(()).engine, self.folder / "logs" / "engine.log"
+        side_px = SIDE_PX if self.model == "tiny" else _NOISE_SIDE_PX
         if part == "questions":
-            shared = work._replace(frames=_SHARED_FRAMES)
-            return steps.take("questions on one video", lambda: measure_shared_video(config, shared)) or []
+            shared = partial(measure_shared_video, frames=_SHARED_FRAMES, rounds=3, counts=(1, 8, 32))
+            rows = steps.take("questions on one video", lambda: shared(config, log_path, side_px=side_px)) or []
+            return [{**row, **{name: round(row[name], 2) for name in ("answer_ms", "times_one")}} for row in rows]
         if part == "engine":
+            videos = min(self.questions, _NOISE_VIDEOS)
+            life = partial(measure_life, log_path=log_path, videos=videos, frames=_FRAMES, side_px=side_px)
             named = {
-                name: steps.take(f"engine, {name}", partial(measure_life, replace(config, **options), work))
+                name: steps.take(f"engine, {name}", partial(life, replace(config, **options)))
                 for name, options in _SETTINGS.items()
             }
             return [{"name": name, **figures} for name, figures in named.items() if figures]
         if part == "death":
-            figures = steps.take("death", lambda: measure_death(config, work))
-            return [figures] if figures else []
-        if part == "precision":
-            tiny = self._replace(model="tiny")
-            exact = replace(tiny.workload(()).engine, load_format="auto", dtype="float32")
-            other = replace(exact, dtype="bfloat16")
-            return steps.take("precision", lambda: measure_precision(exact, [other], tiny.work())) or []
-        if part == "live":
-            return steps.take("live", lambda: self._live(config)) or []
-        return steps.take("encoders", lambda: measure_encoders(self.folder, rounds=_ENCODER_ROUNDS)) or []
-
-    def work(self) -> EngineWork:
-        """Return what an engine is asked."""
-        return EngineWork(
-            videos=min(self.questions, _NOISE_VIDEOS),
-            side_px=SIDE_PX if self.model == "tiny" else _NOISE_SIDE_PX,
-            log_path=self.folder / "logs" / "engine.log",
-        )
+            death = partial(measure_death, config, log_path, frames=_FRAMES, side_px=side_px)
+            return [figures] if (figures := steps.take("death", death)) else []
+        measure: Mapping[str, Callable[[], Rows]] = {
+            "precision": lambda: measure_precision(
+                self._replace(model="tiny").workload(()).engine, log_path, videos=_NOISE_VIDEOS, frames=_FRAMES
+            ),
+            "live": lambda: self._live(config),
+            "encoders": lambda: measure_encoders(self.folder, rounds=_ENCODER_ROUNDS),
+        }
+        return steps.take(part, measure[part]) or []
 
     def _live(self, config: EngineConfig) -> Rows:
         side_px = SIDE_PX if self.model == "tiny" else _LIVE_SIDE_PX

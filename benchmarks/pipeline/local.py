@@ -60,7 +60,6 @@ class Extractor:
         return self.processes or usable_cores()
 
     def load(self) -> None:
-        """Start the decoding processes."""
         self._pool = DecodePool(processes=self.width, timeout_s=60, memory_mib=4096, threads=1)
 
     def preparer(self, number: int) -> FrameExtractor:
@@ -73,13 +72,12 @@ class Extractor:
         """Extract every video; sizes and versions are looked up in bulk, as in a run."""
         preparer = self.preparer(number)
         began_s = time.time()
-        known = preparer.stat_many(self.videos)
+        known = preparer.objects.stat_many(self.videos)
         with ThreadPoolExecutor(self.width) as threads:
             prepared = list(threads.map(lambda video: preparer.prepare(video, known.get(video)), self.videos))
         return Timing(jobs=len(prepared), began_s=began_s, ended_s=time.time())
 
     def close(self) -> None:
-        """Stop the decoding processes."""
         if self._pool is not None:
             self._pool.close()
 
@@ -102,7 +100,6 @@ class LocalPipeline:
     _questions: dict[str, list[Question]] = field(default_factory=dict, init=False)
 
     def load(self) -> None:
-        """Start the decoding processes."""
         for job in self.workload.jobs:
             self._questions.setdefault(job.video_uri, []).append(build_question(job, self.workload.spec))
         self.extractor.load()
@@ -122,7 +119,6 @@ class LocalPipeline:
                 return self._stream(preparer, engine)
 
     def close(self) -> None:
-        """Stop the decoding processes."""
         self.extractor.close()
 
     def _stream(self, preparer: FrameExtractor, engine: EngineProcess) -> Timing:

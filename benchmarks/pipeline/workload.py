@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ class Workload:
         return list(dict.fromkeys(job.video_uri for job in self.jobs))
 
 
-def workload_of(settings: Settings, clips: Sequence[Path], *, questions_per_video: int = 1) -> Workload:
+def workload_of(settings: Settings, clips: Sequence[Path]) -> Workload:
     """Return the jobs of a run with these settings; the first clips are for the warm-up."""
     from flows.run.spec import make_spec  # noqa: PLC0415 - not in the engine's environment
     from tasks.model.engine.vllm_backend import engine_config  # noqa: PLC0415
@@ -64,19 +65,16 @@ def workload_of(settings: Settings, clips: Sequence[Path], *, questions_per_vide
     return Workload(
         engine=engine_config(model_info, settings),
         spec=make_spec(model_info, settings),
-        jobs=make_jobs(clips[WARM_UP_CLIPS:], questions_per_video=questions_per_video),
+        jobs=make_jobs(clips[WARM_UP_CLIPS:]),
         warm_up=make_jobs(clips[:WARM_UP_CLIPS]),
     )
 
 
-def make_jobs(clips: Sequence[Path], *, questions_per_video: int = 1) -> tuple[Job, ...]:
-    """Return jobs that ask the demo's questions in turn, at most three per clip."""
-    asked = list(QUESTIONS.items())
+def make_jobs(clips: Sequence[Path]) -> tuple[Job, ...]:
+    """Return a job for each clip; they ask the demo's questions in turn."""
     return tuple(
-        Job(job_id=f"{clip.stem}-{number}", video_uri=str(clip.resolve()), prompt=prompt, choices=choices, task=task)
-        for place, clip in enumerate(clips)
-        for number in range(questions_per_video)
-        for task, (prompt, choices) in [asked[(place + number) % len(asked)]]
+        Job(job_id=clip.stem, video_uri=str(clip.resolve()), prompt=prompt, choices=choices, task=task)
+        for clip, (task, (prompt, choices)) in zip(clips, cycle(QUESTIONS.items()), strict=False)
     )
 
 
@@ -114,7 +112,6 @@ def upload(workload: Workload, store: StoreSettings, root_uri: str) -> str:
 
 
 def uri_of(path: str, root_uri: str) -> str:
-    """Return where a clip is on the store."""
     return f"{root_uri}/{Path(path).name}"
 
 

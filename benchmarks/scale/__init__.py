@@ -1,1 +1,1 @@
-"""Measures planning, leasing, audits and writing for millions of jobs, without videos."""
+"""Measures planning, audits and writing for millions of jobs, without videos."""

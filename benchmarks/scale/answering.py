@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.engine.noise import frame_file_of
 from benchmarks.scale.synthetic import RUN, SPEC
-from flows.shard.answering import InferenceContext, ShardOutcome
+from flows.shard.context import InferenceContext, ShardOutcome
 from flows.shard.extract import FrameStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, infer_views
 from flows.shard.report import make_shard_report

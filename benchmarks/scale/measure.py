@@ -17,13 +17,6 @@ from sqlalchemy.engine import make_url
 from benchmarks.harness import MIB, Column, Table, own_services, progress, run_in_process
 from benchmarks.scale import steps
 from benchmarks.scale.answering import answer
-from benchmarks.scale.parallel import (
-    SHARD_JOBS,
-    lease_shards,
-    run_in_parallel,
-    write_descriptions,
-    write_results,
-)
 from benchmarks.scale.synthetic import (
     DESCRIBE_SPEC,
     SPEC,
@@ -31,7 +24,6 @@ from benchmarks.scale.synthetic import (
     count_bytes,
     fill_descriptions,
     fill_results,
-    label_bytes,
     write_ids,
     write_manifest,
     write_videos,
@@ -44,18 +36,13 @@ from tasks.manifest.table import open_jobs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from benchmarks.scale.parallel import ProcessResult
     from infra.settings import DatabaseSettings
     from tasks.domain import Spec
-    from tasks.plans.plan import Plan
-    from tasks.results.audit import AuditReport
 
     Measure = Callable[..., dict[str, Any]]
 
 _WRITING_PROCESSES, _WRITING_THREADS = 4, 8
 _WRITTEN_ROWS = 400_000
-_ROWS_A_VIDEO = 4  # its own, and those of its chunks
-_LEASING_THREADS, _LEASING_PROCESSES = 32, 2
 _NAMED_EVERY = 10
 
 
@@ -71,13 +58,9 @@ _BY_JOBS = (
     Column("", lambda row: f"{row['rows']:,} jobs"),
     *_step("plan", "plan"),
     _SHARDS,
-    Column("shards leased per second", "leased_per_s", ",.0f"),
     *_step("audit", "audit"),
     *_BACKFILLS,
-    Column("bytes of a label", "label_bytes", ",.0f"),
-    Column("with its indexes", "indexed_bytes", ",.0f"),
     Column("results written per second", "written_per_s", ",.0f"),
-    Column("descriptions written per second", "described_per_s", ",.0f"),
 )
 _VIDEOS = Column("", lambda row: f"{row['videos']:,} videos")
 _BY_VIDEOS = (_VIDEOS, _SHARDS, *_step("plan", "plan"), *_step("answer", "answer"))
@@ -98,7 +81,6 @@ _BY_DESCRIPTIONS = (
 
 
 def scale(counts: Sequence[int]) -> list[Table]:
-    """Measure each number of jobs."""
     return _tables("By the number of jobs in the manifest", _BY_JOBS, [(count, measure_scale) for count in counts])
 
 
@@ -143,18 +125,16 @@ def measure_scale(rows: int, *, settings: DatabaseSettings, on_progress: Callabl
         on_progress("planning")
         plan, planned = _timed("plan", steps.plan, str(manifest), f"{folder}/plan", own)
         assert plan.jobs == rows
-        on_progress("leasing shards")
-        figures = {"rows": rows, "shards": plan.shards, **planned, "leased_per_s": _lease(plan, own)}
+        figures = {"rows": rows, "shards": plan.shards, **planned}
         on_progress("filling the database")
         with open_jobs(str(manifest), ObjectStore(StoreSettings())) as jobs:
             expected = fill_results(own, jobs)
-        figures |= label_bytes(own)
         figures |= _read_back(manifest, own, SPEC, expected, on_progress)
         on_progress("writing results")
-        shards = max(1, min(rows, _WRITTEN_ROWS) // SHARD_JOBS // _WRITING_PROCESSES)
-        figures["written_per_s"] = _write(write_results, shards, own)
-        on_progress("writing descriptions")
-        figures["described_per_s"] = _write(write_descriptions, max(1, shards // _ROWS_A_VIDEO), own)
+        shards = max(1, min(rows, _WRITTEN_ROWS) // steps.SHARD_JOBS // _WRITING_PROCESSES)
+        figures["written_per_s"] = steps.write_in_parallel(
+            own, shards=shards, processes=_WRITING_PROCESSES, threads=_WRITING_THREADS
+        )
         return figures
 
 
@@ -230,7 +210,8 @@ def _read_back(
     """Audit what is in the database, find what a backfill of every tenth job has to answer, and plan it."""
     on_progress("auditing")
     report, auditing = _timed("audit", steps.audit, str(manifest), own, spec)
-    check_audit(report, expected)
+    found = {name: getattr(report, name) for name in expected}
+    assert found == expected, f"The audit found {found}, expected {expected}."
     on_progress("finding the pending jobs of a backfill")
     ids = manifest.with_name("ids.txt")
     write_ids(ids, manifest, every=_NAMED_EVERY)
@@ -240,34 +221,6 @@ def _read_back(
     plan, planning = _timed("backfill", steps.backfill, str(manifest), str(ids), folder, own, spec)
     assert plan.jobs == pending
     return {"named": named, **auditing, **finding, **planning}
-
-
-def _lease(plan: Plan, settings: DatabaseSettings) -> float:
-    """Lease all shards by several threads of several processes; return shards per second."""
-    threads = _LEASING_THREADS // _LEASING_PROCESSES
-    worker = partial(lease_shards, threads=threads, plan_id=plan.plan_id, settings=settings)
-    seconds, results = run_in_parallel(worker, processes=_LEASING_PROCESSES)
-    leased = sorted(index for each in results for index in each.done)
-    assert leased == list(range(plan.shards)), "A shard was leased twice, or never."
-    return plan.shards / seconds
-
-
-def _write(write: Callable[..., ProcessResult], shards: int, settings: DatabaseSettings) -> float:
-    """Write shards by several processes; return rows per second."""
-    writer = partial(write, threads=_WRITING_THREADS, shards=shards, settings=settings)
-    seconds, results = run_in_parallel(writer, processes=_WRITING_PROCESSES)
-    rows: int = sum(each.done for each in results)
-    return rows / seconds
-
-
-def check_audit(report: AuditReport, expected: dict[str, int]) -> None:
-    """Check that an audit has found what there is.
-
-    Raises:
-        AssertionError: It has not.
-    """
-    found = {name: getattr(report, name) for name in expected}
-    assert found == expected, f"The audit found {found}, expected {expected}."
 
 
 @contextmanager

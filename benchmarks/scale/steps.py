@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,7 +17,8 @@ from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.scope import Scope
-from tasks.domain import DescribeSpec, RunSpec
+from tasks.domain import Answer, DescribeSpec, Failure, Job, JobResult, RunSpec, Stage
+from tasks.domain.provenance import FrameProvenance
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter, split_into_shards
 from tasks.manifest.table import open_jobs, read_unchecked_batches
@@ -24,8 +29,11 @@ from tasks.results.choose import choose_jobs
 from tasks.results.pending import pending_jobs, refresh_annotations
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
+from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
+    from threading import Barrier
+
     from sqlalchemy import Engine
 
     from infra.settings import DatabaseSettings
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from tasks.manifest.table import JobTable
     from tasks.results.audit import AuditReport
 
+SHARD_JOBS = 100
 _OBJECTS = StoreSettings()
 
 
@@ -68,7 +77,7 @@ def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, s
     if isinstance(spec, RunSpec):
         find_ambiguous_jobs(wanted.parts(), scoring=spec.choice_scoring, encode=lambda text: list(text.encode()))
     with PlanWriter(ObjectStore(_OBJECTS), plan_uri, seal=_OBJECTS.seal) as writer:
-        for shards in split_into_shards(wanted.parts(), target_jobs=100):
+        for shards in split_into_shards(wanted.parts(), target_jobs=SHARD_JOBS):
             writer.add(shards.rows, shards.sizes)
     made = Plan(
         plan_id=uuid4(),
@@ -88,7 +97,6 @@ def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, s
 
 
 def audit(manifest: str, settings: DatabaseSettings, spec: Spec = SPEC) -> AuditReport:
-    """Audit a manifest, read from Parquet, against the database."""
     with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
         jobs = read_unchecked_batches(files, questions=_has_questions(spec))
         return audit_jobs(connect(settings), _scope(spec), jobs=jobs)
@@ -109,3 +117,69 @@ def catalogue(settings: DatabaseSettings) -> int:
 
 def _pending(jobs: JobTable, engine: Engine, spec: Spec, *, retry_failures: bool = False) -> JobTable:
     return pending_jobs(engine, _scope(spec), jobs=jobs, fingerprints_of=fingerprints_of, retry_failures=retry_failures)
+
+
+def write_in_parallel(settings: DatabaseSettings, *, shards: int, processes: int, threads: int) -> float:
+    """Write so many shards by each process; return rows per second, from the first start to the last end."""
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(processes, mp_context=context) as pool:
+        write = partial(_write, start=manager.Barrier(processes), threads=threads, shards=shards, settings=settings)
+        times = list(pool.map(write, range(processes)))
+    seconds = max(ended_s for _, ended_s in times) - min(began_s for began_s, _ in times)
+    return processes * shards * SHARD_JOBS / seconds
+
+
+def _write(
+    number: int, start: Barrier, *, threads: int, shards: int, settings: DatabaseSettings
+) -> tuple[float, float]:
+    """Write shards from several threads, as a flow does, once all processes are ready; return when, by the clock."""
+    writer = ShardWriter(connect(settings), RUN)
+    outcomes = [_outcomes(number, shard) for shard in range(shards)]
+    with writer.engine.connect(), ThreadPoolExecutor(threads) as pool:
+        start.wait()
+        began_s = time.time()
+        list(pool.map(lambda each: writer.write(*each), outcomes))
+    return began_s, time.time()
+
+
+def _outcomes(writer: int, shard: int) -> tuple[list[JobResult], list[Failure]]:
+    """Return the rows of a hundred jobs, one of which failed."""
+    jobs = [_job(f"written-{writer}-{shard:07}-{number:03}") for number in range(SHARD_JOBS)]
+    results = [_result(job, shard) for job in jobs[1:]]
+    message = "No frame of the video can be decoded."
+    failure = Failure(job=jobs[0], stage=Stage.DECODE, code="no_keyframes", message=message, shard_index=shard)
+    return results, [failure]
+
+
+def _job(clip: str) -> Job:
+    choices = ("picks it up", "puts it down", "throws it", "none of these")
+    prompt = "What does the person in the video do with the object?"
+    job = Job(job_id=clip, video_uri=f"s3://footage/{clip}.mp4", prompt=prompt, choices=choices, task="action")
+    _ = job.digest  # computed during planning
+    return job
+
+
+def _result(job: Job, shard: int) -> JobResult:
+    answer = Answer(
+        choice_index=0,
+        probabilities=(0.513671875, 0.25, 0.1611328125, 0.0751953125),
+        prompt_tokens=1071,
+        cached_tokens=1024,
+        preprocess_ms=9.481,
+        inference_ms=10.733,
+    )
+    return JobResult(
+        job=job,
+        answer=answer,
+        provenance=FrameProvenance(
+            fingerprint="etag-9e107d9d372bb6826bd81d3542a419d6-1234567",
+            decode_method="index",
+            keyframes_in_file=30,
+            frames_used=16,
+            fetch_ms=1.5,
+            decode_ms=30.517,
+            cache_write_ms=2.493,
+            cache_read_ms=1.271,
+        ),
+        shard_index=shard,
+    )

@@ -10,10 +10,9 @@ from uuid import UUID
 import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
-from sqlalchemy import Double, cast, func, select, text
+from sqlalchemy import text
 
 from infra.database.connect import connected
-from tasks.database.tables import RESULT
 from tasks.database.temp_table import temp_job_table
 from tasks.domain import DescribeSpec, ModelIdentity, RunSpec
 from tasks.results.runs import open_run
@@ -206,15 +205,6 @@ def count_bytes(settings: DatabaseSettings) -> int:
     with connected(settings) as engine, engine.connect() as connection:
         size_bytes: int = connection.execute(text(f"SELECT {size}")).scalar_one()
     return size_bytes
-
-
-def label_bytes(settings: DatabaseSettings) -> dict[str, float]:
-    """Return the bytes that a label takes on disk, alone and with its share of the indexes."""
-    size, total = func.pg_relation_size(RESULT.fullname), func.pg_total_relation_size(RESULT.fullname)
-    query = select(cast(size, Double) / func.count(), cast(total, Double) / func.count()).select_from(RESULT)
-    with connected(settings) as engine, engine.connect() as connection:
-        label, indexed = connection.execute(query).one()
-    return {"label_bytes": float(label), "indexed_bytes": float(indexed)}
 
 
 def begin_run(settings: DatabaseSettings, spec: Spec = SPEC) -> None:

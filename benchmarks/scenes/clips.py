@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["cuts", "motion", "slides", "dark", "flashes", "gradua
 Encode: TypeAlias = Literal["fixed", "scenecut", "default"]
 FPS = 25
 _OCTAVES = (3, 6, 12, 24, 48)
-_SHOTS, _SHOTS_OF_SET = 16, 8
+_SHOTS = 8
 _SHOT_FRAMES = (20, 90)
 _DISSOLVE, _FADE, _SLOW_DISSOLVE, _LONG_FADE = 12, 20, 40, 50  # frames
 _SLIDE_FRAMES = 75
@@ -31,7 +31,7 @@ _SEEDS = range(5)
 HARD: tuple[Kind, ...] = ("cuts", "motion", "slides", "dark", "flashes")
 GRADUAL: tuple[Kind, ...] = ("gradual", "slow", "black")
 _MARGIN = 0.5  # of a landscape beyond the picture, into which it pans
-_SIZES: dict[str, tuple[int, int]] = {"small": (320, 180), "large": (1280, 720)}
+_WIDTH_PX, _HEIGHT_PX = 320, 180
 _OPTIONS: dict[str, dict[str, str]] = {
     "fixed": {"g": "50", "keyint_min": "50", "sc_threshold": "0"},
     "scenecut": {"g": "250", "keyint_min": "25", "sc_threshold": "40"},
@@ -65,23 +65,21 @@ class SceneClip:
         kind: Cuts between calm shots; cuts, flashes and fast motion; stills of equal length; cuts at an eighth of the
             brightness; flashes in calm shots; dissolves and fades; dissolves of 1.6 s; or long fades through black.
         encode: Keyframes at a fixed distance, or where the encoder sees cuts; or as the encoder does by itself.
-        size: A key of `_SIZES`.
-        seed: Determines the shots, with the kind; None for the clips of 16 shots.
+        seed: Determines the shots, with the kind.
     """
 
     kind: Kind
     encode: Encode
-    size: str
-    seed: int | None = None
+    seed: int
 
     @property
     def name(self) -> str:
-        """Name of the clip: `cuts-fixed-small`."""
-        return f"{self.kind}-{self.encode}-{self.size}{'' if self.seed is None else f'-{self.seed}'}"
+        """Name of the clip: `cuts-fixed-0`."""
+        return f"{self.kind}-{self.encode}-{self.seed}"
 
     def make(self, folder: Path) -> tuple[Path, tuple[Transition, ...]]:
         """Return the clip, which is encoded unless it exists, and its changes."""
-        shots = plan_shots(self.kind, seed=self.seed)
+        shots = plan_shots(self.kind, self.seed)
         path = folder / "scenes" / f"{self.name}.mp4"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,60 +92,48 @@ class SceneClip:
         with av.open(str(path), "w") as container:
             options = {"preset": "veryfast", "crf": "26", **_OPTIONS[self.encode]}
             stream = container.add_stream("libx264", rate=FPS, options=options)
-            stream.width, stream.height = _SIZES[self.size]
-            stream.pix_fmt = "yuv420p"
+            stream.width, stream.height, stream.pix_fmt = _WIDTH_PX, _HEIGHT_PX, "yuv420p"
             brightness = _DARK if self.kind == "dark" else 1.0
-            for drawn in draw(shots, *_SIZES[self.size], seed=100 * (self.seed or 0)):
+            for drawn in draw(shots, _WIDTH_PX, _HEIGHT_PX, seed=100 * self.seed):
                 picture = (drawn * brightness).astype(np.uint8)
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
             container.mux(stream.encode())
 
 
-def scene_clips() -> list[SceneClip]:
-    """Return all clips."""
-    kinds: tuple[Kind, ...] = ("cuts", "motion", "gradual")
-    encodes: tuple[Encode, ...] = ("fixed", "scenecut")
-    return [SceneClip(kind, encode, size) for kind in kinds for encode in encodes for size in _SIZES]
-
-
 def made_set() -> list[SceneClip]:
-    """Return forty small clips: five of each kind, by different encodings."""
+    """Return forty clips: five of each kind, by different encodings."""
     encodes: tuple[Encode, ...] = ("default", "fixed", "scenecut")
-    return [SceneClip(kind, encodes[seed % 3], "small", seed) for kind in (*HARD, *GRADUAL) for seed in _SEEDS]
+    return [SceneClip(kind, encodes[seed % 3], seed) for kind in (*HARD, *GRADUAL) for seed in _SEEDS]
 
 
-def plan_shots(kind: Kind, *, seed: int | None = None) -> list[Shot]:
+def plan_shots(kind: Kind, seed: int) -> list[Shot]:
     """Choose the shots of a clip; the same for the same kind and seed."""
-    if seed is not None and kind not in {"cuts", "motion", "gradual"}:
-        return _plan_calm_shots(kind, np.random.default_rng([seed, *kind.encode()]))
-    rng = np.random.default_rng(sum(kind.encode()) if seed is None else [seed, *kind.encode()])
-    shots = []
-    for number in range(_SHOTS if seed is None else _SHOTS_OF_SET):
-        frames = int(rng.integers(*_SHOT_FRAMES)) + (2 * _FADE if kind == "gradual" else 0)
-        is_fast = kind == "motion" and number % 2 == 0
-        pan = float(rng.uniform(0.01, 0.03) if is_fast else rng.choice([0, 0.001, 0.002]))
-        flash = frames // 2 if kind == "motion" and number % 2 else None
-        ending: Literal["cut", "dissolve", "fade"] = "cut"
-        if kind == "gradual":
-            ending = "fade" if number % 2 else "dissolve"
-        blend = {"cut": 0, "dissolve": _DISSOLVE, "fade": _FADE}[ending]
-        shots.append(Shot(frames, pan, flash, ending, blend))
-    return shots
+    rng = np.random.default_rng([seed, *kind.encode()])
+    plan = _plan_varied_shot if kind in {"cuts", "motion", "gradual"} else _plan_calm_shot
+    return [plan(kind, number, rng) for number in range(_SHOTS)]
 
 
-def _plan_calm_shots(kind: Kind, rng: np.random.Generator) -> list[Shot]:
-    shots = []
-    for _ in range(_SHOTS_OF_SET):
-        frames, pan = int(rng.integers(40, 120)), float(rng.choice([0, 0.001, 0.002]))
-        if kind == "slides":
-            shots.append(Shot(_SLIDE_FRAMES, 0.0))
-        elif kind == "slow":
-            shots.append(Shot(frames + 100, pan, ending="dissolve", blend=_SLOW_DISSOLVE))
-        elif kind == "black":
-            shots.append(Shot(frames + 100, pan, ending="fade", blend=_LONG_FADE))
-        else:
-            shots.append(Shot(frames, pan, flash=frames // 2 if kind == "flashes" else None))
-    return shots
+def _plan_varied_shot(kind: Kind, number: int, rng: np.random.Generator) -> Shot:
+    frames = int(rng.integers(*_SHOT_FRAMES)) + (2 * _FADE if kind == "gradual" else 0)
+    is_fast = kind == "motion" and number % 2 == 0
+    pan = float(rng.uniform(0.01, 0.03) if is_fast else rng.choice([0, 0.001, 0.002]))
+    if kind == "gradual":
+        if number % 2:
+            return Shot(frames, pan, ending="fade", blend=_FADE)
+        return Shot(frames, pan, ending="dissolve", blend=_DISSOLVE)
+    return Shot(frames, pan, flash=frames // 2 if kind == "motion" and number % 2 else None)
+
+
+def _plan_calm_shot(kind: Kind, _number: int, rng: np.random.Generator) -> Shot:
+    frames, pan = int(rng.integers(40, 120)), float(rng.choice([0, 0.001, 0.002]))
+    match kind:
+        case "slides":
+            return Shot(_SLIDE_FRAMES, 0.0)
+        case "slow":
+            return Shot(frames + 100, pan, ending="dissolve", blend=_SLOW_DISSOLVE)
+        case "black":
+            return Shot(frames + 100, pan, ending="fade", blend=_LONG_FADE)
+    return Shot(frames, pan, flash=frames // 2 if kind == "flashes" else None)
 
 
 def known_transitions(shots: list[Shot]) -> tuple[Transition, ...]:

@@ -47,7 +47,6 @@ class Finding(NamedTuple):
     cpu_s: float
     bytes_read: int
     frames: int | None
-    note: str = ""
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder)
             found = detect_scenes(method, chunks, cuts=_cuts(method, footage))
     remote = Footage(video=FileParts(path), pool=pool, limits=Limits())
     _cuts(method, remote)
-    return Finding(found.changes, clock.seconds, clock.cpu_s, remote.bytes_read, footage.frames_decoded, found.note)
+    return Finding(found.changes, clock.seconds, clock.cpu_s, remote.bytes_read, footage.frames_decoded)
 
 
 def _cuts(method: str, footage: Footage) -> Cuts | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.embedding import tiny_embedder
 from benchmarks.harness import Column, Table, Target, progress
-from benchmarks.scenes.clips import HARD, made_set, scene_clips
+from benchmarks.scenes.clips import HARD, made_set
 from benchmarks.scenes.contenders import LIBRARIES, OURS, run_library, run_ours
 from benchmarks.scenes.real import REAL_CLIPS, import_packages
 from benchmarks.scenes.truth import NEAR_MS, Score, score
@@ -22,19 +22,11 @@ if TYPE_CHECKING:
     from tasks.embedding.video import VideoEmbedder
 
 METHODS = (*OURS, *LIBRARIES)
-GROUPS = ("real", "cuts", "motion", "gradual", "set")
-_LEAST_F1 = 0.95
-# Of the made set, within half a second; and of its cuts within 100 ms.
+GROUPS = ("real", "made")
+# Of the made clips, within half a second; and of their cuts within 100 ms.
 _LEAST_F1_HARD, _LEAST_F1_GRADUAL, _LEAST_F1_EXACT = 0.96, 0.90, 0.95
 _MOST_TIME = 1 / 3
-_CUTS = ("cuts", "motion")
-_TITLES = {
-    _CUTS: "made cuts",
-    ("gradual",): "made dissolves and fades",
-    ("real",): "real clips",
-    ("hard",): "the made set: hard cuts",
-    ("soft",): "the made set: gradual changes",
-}
+_TITLES = {"real": "real clips", "hard": "made hard cuts", "soft": "made gradual changes"}
 _COLUMNS = (
     Column("method", "method"),
     Column("precision", "precision", ".3f"),
@@ -46,19 +38,13 @@ _COLUMNS = (
     Column("MB read", lambda row: row["bytes_read"] / 1e6, ".1f"),
     Column("frames decoded", "frames", ","),
 )
-_NOTE = (
-    "Seconds of each method from the file to its changes, decoding included; CPU s are those of all processors. Bytes "
-    "are those that are read of a file on a server. auto, ema and published are given embeddings, as a description has "
-    "them already: of 16 frames in 10 s, by the tiny model that ships, which has seen nothing but moving shapes. "
-    "A change is right if it comes within 100 ms of a known one; each known one counts once, so repeats are wrong."
-)
 
 
 class SceneRow(NamedTuple):
     """One method on one clip.
 
     Attributes:
-        group: The kind of the clip: `cuts`, `motion`, `gradual` or `real`; of the made set, `hard` or `soft`.
+        group: `real`; or, of made clips, `hard` or `soft`.
         near: The score within half a second.
         seconds: Median over the rounds.
         cpu_s: Seconds of processor time, of all threads and processes; median over the rounds.
@@ -73,36 +59,32 @@ class SceneRow(NamedTuple):
     cpu_s: float
     bytes_read: int
     frames: int | None
-    note: str = ""
 
 
 def run(
-    folder: Path, methods: Sequence[str], *, rounds: int, groups: Sequence[str], sizes: Sequence[str]
+    folder: Path, methods: Sequence[str], *, rounds: int, groups: Sequence[str]
 ) -> tuple[list[Table], list[Target]]:
-    """Compare some methods, and PySceneDetect, on some groups of clips; `sizes` are those of the made ones."""
+    """Compare some methods, and PySceneDetect, on some groups of clips."""
     rows: list[SceneRow] = []
     with progress("Installing the libraries and the real clips") as show:
         packages = import_packages(folder)
-        for row in _measure(folder, packages, (*methods, *LIBRARIES), rounds=rounds, groups=groups, sizes=sizes):
+        for row in _measure(folder, packages, (*methods, *LIBRARIES), rounds=rounds, groups=groups):
             rows.append(row)
             show(f"{row.method} on {row.clip} is done")
     tables = []
-    for kinds, title in _TITLES.items():
-        measured = [method for method in METHODS if any(r.group in kinds and r.method == method for r in rows)]
+    for group, title in _TITLES.items():
+        measured = [method for method in METHODS if any((r.group, r.method) == (group, method) for r in rows)]
         if measured:
-            tables.append(Table(title, [pooled(rows, kinds, method) for method in measured], _COLUMNS))
-    tables[-1] = tables[-1]._replace(note=_NOTE)
+            tables.append(Table(title, [pooled(rows, group, method) for method in measured], _COLUMNS))
     return tables, targets(rows)
 
 
 def _measure(
-    folder: Path, packages: Path, methods: Sequence[str], *, rounds: int, groups: Sequence[str], sizes: Sequence[str]
+    folder: Path, packages: Path, methods: Sequence[str], *, rounds: int, groups: Sequence[str]
 ) -> Iterator[SceneRow]:
     real = [("real", clip.name, packages / clip.path, clip.truth) for clip in REAL_CLIPS]
     clips: list[tuple[str, str, Path, tuple[Transition, ...]]] = real if "real" in groups else []
-    wanted = [made for made in scene_clips() if made.kind in groups and made.size in sizes]
-    clips += [(made.kind, made.name, *made.make(folder)) for made in wanted]
-    if "set" in groups:
+    if "made" in groups:
         clips += [("hard" if made.kind in HARD else "soft", made.name, *made.make(folder)) for made in made_set()]
     with DecodePool() as pool, tiny_embedder(pool, folder) as embedder:
         _run("auto", packages / REAL_CLIPS[0].path, pool, embedder)  # starts the process
@@ -130,13 +112,12 @@ def _row(group: str, clip: str, method: str, found: Sequence[Finding], truth: tu
         cpu_s=median(each.cpu_s for each in found),
         bytes_read=first.bytes_read,
         frames=first.frames,
-        note=first.note,
     )
 
 
-def pooled(rows: Sequence[SceneRow], groups: Sequence[str], method: str) -> dict[str, Any]:
-    """Add up what a method did on the clips of some groups."""
-    wanted = [row for row in rows if row.group in groups and row.method == method]
+def pooled(rows: Sequence[SceneRow], group: str, method: str) -> dict[str, Any]:
+    """Add up what a method did on the clips of a group."""
+    wanted = [row for row in rows if (row.group, row.method) == (group, method)]
     counts, near = (sum((getattr(row, name) for row in wanted), Score()) for name in ("score", "near"))
     return {
         "method": method,
@@ -157,18 +138,16 @@ def targets(rows: Sequence[SceneRow]) -> list[Target]:
     measured, groups = {row.method for row in rows}, {row.group for row in rows}
     if "auto" not in measured:
         return found
-    if groups & {*_CUTS}:
-        found.append(Target("F1 on made cuts", pooled(rows, _CUTS, "auto")["f1"], least=_LEAST_F1))
     if "hard" in groups:
-        hard, gradual = pooled(rows, ("hard",), "auto"), pooled(rows, ("soft",), "auto")
+        hard, gradual = pooled(rows, "hard", "auto"), pooled(rows, "soft", "auto")
         found += [
-            Target("F1 on cuts of the made set, within 0.5 s", hard["near_f1"], least=_LEAST_F1_HARD),
-            Target("F1 on its gradual changes, within 0.5 s", gradual["near_f1"], least=_LEAST_F1_GRADUAL),
-            Target("F1 on its cuts, within 0.1 s", hard["f1"], least=_LEAST_F1_EXACT),
+            Target("F1 on made cuts, within 0.5 s", hard["near_f1"], least=_LEAST_F1_HARD),
+            Target("F1 on made gradual changes, within 0.5 s", gradual["near_f1"], least=_LEAST_F1_GRADUAL),
+            Target("F1 on made cuts, within 0.1 s", hard["f1"], least=_LEAST_F1_EXACT),
         ]
-    theirs = [pooled(rows, ("real",), name) for name in LIBRARIES if name in measured]
+    theirs = [pooled(rows, "real", name) for name in LIBRARIES if name in measured]
     if theirs and "real" in groups:
-        ours, best = pooled(rows, ("real",), "auto"), max(theirs, key=lambda each: (each["f1"], -each["seconds"]))
+        ours, best = pooled(rows, "real", "auto"), max(theirs, key=lambda each: (each["f1"], -each["seconds"]))
         name = best["method"]
         found += [
             Target(f"F1 on the real clips, of {name}", ours["f1"], least=best["f1"]),

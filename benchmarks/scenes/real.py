@@ -37,7 +37,6 @@ class RealClip:
 
     @property
     def truth(self) -> tuple[Transition, ...]:
-        """Its changes."""
         frames = [int(each) for each in self.cuts.split()]
         return tuple(Transition((frame - 1) * _FRAME_MS, frame * _FRAME_MS) for frame in frames)
 

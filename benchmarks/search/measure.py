@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -41,8 +40,6 @@ def _recall(kind: str, row: Row) -> float:
     return float(row["recall"][kind])
 
 
-# What a query takes of the machine, all threads together; the mean over all queries.
-_COSTS = ("user_ms", "system_ms", "minor_faults", "major_faults")
 # Of so many vectors, in milliseconds; of more, in proportion to the last.
 _MOST_MS = {1_000_000: 300, 10_000_000: 1500}
 _LEAST_RECALL = 1.0
@@ -64,17 +61,13 @@ _COLUMNS = (
             Column(f"{kind}: recall", partial(_recall, kind), ".3f"),
         )
     ),
-    Column("CPU ms of a query", lambda row: row["user_ms"] + row["system_ms"], ".0f"),
-    Column("of these, in the kernel", "system_ms", ".0f"),
-    Column("pages mapped", "minor_faults", ",.0f"),
-    Column("pages read from the disk", "major_faults", ",.0f"),
+    Column("CPU ms of a query", "cpu_ms", ".0f"),
     Column("memory, GiB", lambda row: row["anonymous_bytes"] / GIB, ".2f"),
     Column("mapped files in memory, GiB", lambda row: row["mapped_bytes"] / GIB, ".2f"),
 )
 
 
 def run(folder: Path, vectors: Sequence[int], *, dimensions: int, queries: int) -> tuple[list[Table], list[Target]]:
-    """Measure each number of vectors."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for count in vectors:
@@ -125,7 +118,6 @@ class Case:
 
     @property
     def made(self) -> MadeVectors:
-        """The vectors."""
         return MadeVectors(dimensions=self.dimensions)
 
     def searcher(self, files: int) -> Searcher:
@@ -171,12 +163,10 @@ def measure_search(case: Case) -> dict[str, Any]:
 
 
 def build_step(case: Case, files: int) -> None:
-    """Bring the index up to date."""
     assert case.searcher(files).rows == files * FRAMES_PER_FILE
 
 
 def search_step(case: Case) -> dict[str, Any]:
-    """Open the index again, and search it."""
     started = time.perf_counter()
     searcher = case.searcher(case.files)
     open_s = time.perf_counter() - started
@@ -189,26 +179,19 @@ def search_step(case: Case) -> dict[str, Any]:
 
 
 def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]) -> dict[str, Any]:
-    """Time each query, after one of each kind that is not counted; return `ms` by kind, and what a query takes."""
+    """Time each query, after one of each kind that is not counted; return `ms` by kind, and `cpu_ms` of a query."""
     ms: dict[str, list[float]] = {}
     for queries in case.queries.values():
         search(queries[0])
-    before = _spent()
+    before_s = time.process_time()
     for kind, queries in case.queries.items():
         ms[kind] = []
         for query in queries:
             started = time.perf_counter()
             search(query)
             ms[kind].append((time.perf_counter() - started) * 1e3)
-    count = sum(map(len, ms.values()))
-    costs = [(after - earlier) / count for after, earlier in zip(_spent(), before, strict=True)]
-    return {"ms": ms, **dict(zip(_COSTS, costs, strict=True))}
-
-
-def _spent() -> tuple[float, ...]:
-    """Return what this process has taken so far, as _COSTS are."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime * 1e3, used.ru_stime * 1e3, used.ru_minflt, used.ru_majflt
+    cpu_ms = (time.process_time() - before_s) * 1e3 / sum(map(len, ms.values()))
+    return {"ms": ms, "cpu_ms": cpu_ms}
 
 
 def memory_bytes() -> dict[str, int]:

@@ -62,7 +62,6 @@ class MadeVectors:
         return list(made)
 
     def read_stored(self, key: str) -> tuple[Embeddings, ModelIdentity]:
-        """Make a file."""
         vectors = self.file(self._numbers[key])
         pts_ms = np.arange(len(vectors), dtype=np.int64) * _STEP_MS
         return Embeddings(vectors=vectors, pts_ms=pts_ms), MODEL

@@ -83,13 +83,12 @@ def measure_serve(
     *,
     requests: int,
     model: str,
-    warm: bool,
     show: Callable[[str], None],
 ) -> tuple[list[Table], list[Target]]:
     """Measure the flow on all videos, and the service with each number of clients on its own share of them.
 
     No question is asked twice of one engine, so that no cached prefix helps. The first half of a step's requests is
-    thrown away. Unless `warm`, the service has an empty cache of frames.
+    thrown away. The service has an empty cache of frames.
     """
     clips = make_footage(folder, count=WARM_UP_CLIPS + requests * len(counts), width_px=_SIDE_PX, height_px=_SIDE_PX)
     chosen = settings.model.model_copy(update={"name": str(model_folder(model, folder)), "dtype": "float32"})
@@ -102,7 +101,7 @@ def measure_serve(
     flow = FlowRun(workload=workload, settings=settings, manifest_uri=manifest_uri, cache_uri=cache_uri, name="serve")
     timing = flow.run(1)
     labels = {job.job_id: job.choices[choice or 0] for job, choice in zip(workload.jobs, timing.labels, strict=True)}
-    store = replace(settings.store, uri=f"{cache_uri}/{1 if warm else 'of-the-service'}")
+    store = replace(settings.store, uri=f"{cache_uri}/of-the-service")
     rows = []
     with _serving(settings.model_copy(update={"store": store})) as url:
         show("the service: warm-up")
@@ -115,8 +114,7 @@ def measure_serve(
             row = summarize(count, step)
             wrong = sum(answer.fields["label"] != labels[answer.name] for answer in step.answered)
             rows.append(row | {"wrong": wrong, "of_flow": row["per_s"] / timing.jobs_per_s})
-    cache = "frames in the cache" if warm else "no frames in the cache"
-    title = f"{model}, {cache}; the flow on the same {len(workload.jobs):,} videos: {timing.jobs_per_s:.1f} jobs/s"
+    title = f"{model}; the flow on the same {len(workload.jobs):,} videos: {timing.jobs_per_s:.1f} jobs/s"
     tables = [Table(title, rows, _AGAINST_FLOW), stage_table(rows)]
     return tables, targets(rows, rated=settings.serve.max_requests)
 

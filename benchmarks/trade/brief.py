@@ -12,7 +12,7 @@ import polars as pl
 from benchmarks.trade.clips import SEED
 from tasks.demo.actors import SHAPES, Actor, paint
 from tasks.demo.clips import FPS, MANIFEST_NAME, Encoding, write_clip, write_manifest
-from tasks.demo.shapes import COLOURS, draw_colour, draw_shape
+from tasks.demo.shapes import draw_colour, draw_shape
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 LENGTH_S = 60
 SHOWN_S = 3
-# What the demo's model is asked: a shape that is alone in the picture, twice, and one beside a white shape that stays
-# there. Of one that comes after others and before others, it has learnt no question: only what is shown counts.
-BRIEF, NAMED = "brief", "named"
-_ASKED = ("colour", "shape", "late", NAMED)
+# Of a shape that is alone in the picture, twice, and of one beside a white shape that stays there.
+_ASKED = ("colour", "shape", "late")
 _GOP_S = 5
 _MARGIN_S = 2  # at both ends: a sampler that always takes the first frame does not see it by that
 _DARK = (0, 120)
@@ -36,26 +34,25 @@ def make_brief(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
 
     Args:
         folder: Folder for `brief-0000.mp4` and so on and `manifest.parquet`; created if missing.
-        clips: Number of clips; multiples of 16 ask every question with every answer equally often.
+        clips: Number of clips; multiples of 12 ask every question with every answer equally often.
         seed: Determines every pixel.
 
     Returns:
-        The manifest; `task` is `BRIEF` or `NAMED`, `subtask` the kind of question, and `start_ms` and `end_ms` say when
-        the shape is there.
+        The manifest; `subtask` is the kind of question, and `start_ms` and `end_ms` say when the shape is there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     rows = []
     for index, (answer, subtask) in enumerate(islice(cycle(product(range(4), _ASKED)), clips)):
         path = folder / f"brief-{index:04d}.mp4"
-        question, actors = _draw_named(rng) if subtask == NAMED else _draw_brief(subtask, answer, rng)
+        question, actors = _draw(subtask, answer, rng)
         _write(path, actors, rng)
         rows.append(
             question
             | {
                 "job_id": f"brief-{index:04d}-{subtask}",
                 "video_uri": str(path.resolve()),
-                "task": NAMED if subtask == NAMED else BRIEF,
+                "task": "brief",
                 "subtask": subtask,
                 "start_ms": round(actors[0].enters * LENGTH_S * 1e3),
                 "end_ms": round(actors[0].leaves * LENGTH_S * 1e3),
@@ -64,7 +61,7 @@ def make_brief(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
     return write_manifest(folder / MANIFEST_NAME, rows, start_ms=pl.Int64, end_ms=pl.Int64)
 
 
-def _draw_brief(subtask: str, answer: int, rng: np.random.Generator) -> tuple[dict[str, Any], list[Actor]]:
+def _draw(subtask: str, answer: int, rng: np.random.Generator) -> tuple[dict[str, Any], list[Actor]]:
     """Draw a shape that is there for three seconds, first, and whatever else is there."""
     prompt, choices = SCENE_QUESTIONS[subtask]
     start_s = rng.uniform(_MARGIN_S, LENGTH_S - SHOWN_S - _MARGIN_S)
@@ -80,18 +77,6 @@ def _draw_brief(subtask: str, answer: int, rng: np.random.Generator) -> tuple[di
         brief = shape.actor()
     question = {"prompt": prompt, "choices": list(choices), "answer": choices[answer]}
     return question, [_from(brief, start_s), *actors]
-
-
-def _draw_named(rng: np.random.Generator) -> tuple[dict[str, Any], list[Actor]]:
-    """Draw a shape that is asked for by its name, first, and others that fill the rest of the clip one by one."""
-    (colour, shape), *others = rng.permutation([*product(COLOURS, SHAPES)]).tolist()
-    slots = rng.permutation(LENGTH_S // SHOWN_S).tolist()
-    kinds = [(colour, shape), *islice(cycle(others), len(slots) - 1)]
-    actors = []
-    for slot, (each_colour, each_shape) in zip(slots, kinds, strict=True):
-        drawn = replace(draw_shape(rng), shape=each_shape, colour=each_colour, rgb=draw_colour(each_colour, rng))
-        actors.append(_from(drawn.actor(), slot * SHOWN_S))
-    return {"prompt": f"Is there a {colour} {shape}?", "choices": ["yes", "no"], "answer": "yes"}, actors
 
 
 def _from(actor: Actor, start_s: float) -> Actor:

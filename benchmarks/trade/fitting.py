@@ -1,40 +1,32 @@
 """The specs to compare, and fits on clips of another seed: tasks without motion, and margins.
 
-Coverage thresholds other than the default ones are tried, too, on answers with keyframes and with the dense sampler.
+Margins are estimates; `reelabel route fit` stores only proven ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from benchmarks.trade.clips import MOTION
-from benchmarks.trade.margins import estimate_margin, still_tasks, task_needs
-from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 from reelabel.digest import hash64
 from reelabel.sampling.options import Sampling
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
-from tasks.evaluation.route import PairedAnswers
+from tasks.evaluation.route import PairedAnswers, RoutingPoint, evaluate_margin
+from tasks.evaluation.significance import paired_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.trade.inference import Answers
-    from benchmarks.trade.margins import EstimatedMargin, TaskNeed
     from tasks.domain import ModelIdentity
+    from tasks.evaluation.scores import Difference
 
     Ask = Callable[[str, RunSpec], Answers]
 
-_NONE = CoverageThresholds(min_keyframes=1, max_gap_s=1e6, min_coverage=0.0)
-_ALONE = (
-    *(replace(_NONE, min_keyframes=number) for number in (3, 4, 8, 16)),
-    *(replace(_NONE, max_gap_s=gap_s) for gap_s in (1.0, 1.5, 2.0, 2.5, 4.0)),
-    *(replace(_NONE, min_coverage=cover) for cover in (0.2, 0.4, 0.6, 0.8)),
-)
 DENSE, UNIFORM, KEYFRAMES, AUTO = "qwen2_vl", "uniform:16", "keyframes", "auto"
 _FIXED: dict[str, dict[str, Any]] = {
     DENSE: {"sampler": DENSE},  # the baseline: two frames per second
@@ -44,6 +36,10 @@ _FIXED: dict[str, dict[str, Any]] = {
     "keyframes:4": {"sampler": "keyframes", "num_frames": 4},
 }
 ESCALATED = (KEYFRAMES, AUTO)
+WITHIN = 0.005  # so that it stays within one point on other clips
+LARGEST_LOSS = 0.05
+_CURVE_POINTS = 20
+_ROUNDING = 1e-9
 
 
 def specs_of(model: ModelIdentity) -> dict[str, RunSpec]:
@@ -72,14 +68,6 @@ def escalated(spec: RunSpec, below: float) -> RunSpec:
     return spec.model_copy(update={"sampling": sampling})
 
 
-def escalated_name(first: str) -> str:
-    """Return the name of a spec with escalation."""
-    return f"{first}, escalated"
-
-
-WITHIN = 0.005  # so that it stays within one point on other clips
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
     """Fitted numbers.
@@ -89,20 +77,18 @@ class Fitted:
         seed: Seed of those clips.
         needs: What each task and subtask loses on keyframes.
         routes: For each spec to escalate from, the margin below which to ask again.
-        thresholds: Results of other coverage thresholds.
     """
 
     clips: int
     seed: int
     needs: tuple[TaskNeed, ...]
     routes: Mapping[str, EstimatedMargin]
-    thresholds: Sequence[Mapping[str, Any]] = field(repr=False)
 
     def specs_of(self, model: ModelIdentity) -> dict[str, RunSpec]:
         """Return the specs that use the fitted numbers, by name."""
         auto = auto_of(model, still_tasks(self.needs))
         firsts = {KEYFRAMES: specs_of(model)[KEYFRAMES], AUTO: auto}
-        escalations = {escalated_name(each): escalated(firsts[each], self.routes[each].below) for each in ESCALATED}
+        escalations = {f"{each}, escalated": escalated(firsts[each], self.routes[each].below) for each in ESCALATED}
         return {AUTO: auto} | escalations
 
 
@@ -121,7 +107,6 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
         routes={
             first: estimate_margin(asked_twice(manifest, answers[first], answers[DENSE]), WITHIN) for first in ESCALATED
         },
-        thresholds=try_thresholds(manifest, answers[KEYFRAMES], answers[DENSE]),
     )
 
 
@@ -148,53 +133,109 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Pair
     return PairedAnswers(**arrays | {"tasks": arrays["tasks"].astype(np.str_)})
 
 
-def try_thresholds(manifest: pl.DataFrame, first: Answers, second: Answers) -> list[dict[str, Any]]:
-    """Apply no threshold, each one alone, and the default ones together, to questions about motion.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatedMargin:
+    """The smallest margin that loses little in a sample.
 
-    Args:
-        manifest: Jobs with their right answers.
-        first: Answers with keyframes.
-        second: Answers with the dense sampler, whose own result comes first.
-
-    Returns:
-        By `name`: `by_keyframes`, the share of the clips whose keyframes are sufficient; `accuracy`; `frames_decoded`.
+    Attributes:
+        below: The margin.
+        half_below: The same of each half of the videos.
+        held_out: Each half evaluated at the margin of the other.
+        dense_accuracy: Accuracy of the dense sampler.
+        dense_frames: Frames that it decodes.
     """
-    moving = manifest.filter(task=MOTION).select("job_id", "answer")
-    rows = moving.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
-    ends = [
-        _try(
-            rows, replace(DEFAULT_THRESHOLDS, coverage_radius_s=0.0), f"{DENSE} for all clips"
-        ),  # no instant is near a keyframe
-        _try(rows, _NONE, "none: clips of one keyframe alone"),
-    ]
-    alone = [_try(rows, thresholds, _named(thresholds)) for thresholds in _ALONE]
-    return [*ends, *alone, _try(rows, DEFAULT_THRESHOLDS, f"default: {_named(DEFAULT_THRESHOLDS)}")]
+
+    below: float
+    half_below: tuple[float, float]
+    held_out: RoutingPoint
+    dense_accuracy: float
+    dense_frames: int
 
 
-def _named(thresholds: CoverageThresholds) -> str:
-    """Return the names and values of the thresholds in effect."""
-    numbers = {name: value for name, value in asdict(thresholds).items() if value != getattr(_NONE, name)}
-    return ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNeed:
+    """What the jobs of a task, or a subtask of one, lose on keyframes, and whether they certainly lose little."""
+
+    task: str
+    subtask: str | None
+    first: float
+    dense: float
+    difference: Difference
+    is_still: bool
 
 
-def _try(rows: pl.DataFrame, thresholds: CoverageThresholds, name: str) -> dict[str, Any]:
-    sufficient = [
-        _are_sufficient(keyframe_ms, duration_s, thresholds)
-        for keyframe_ms, duration_s in rows.select("keyframe_ms", "duration_s").iter_rows()
-    ]
-    by_keyframes = pl.Series(sufficient)
-    taken = rows.select(
-        right=pl.when(by_keyframes).then("label").otherwise("label_again") == pl.col("answer"),
-        frames=pl.when(by_keyframes).then("frames_decoded").otherwise("frames_decoded_again"),
+def estimate_margin(sample: PairedAnswers, within: float) -> EstimatedMargin:
+    """Estimate the smallest margin that loses at most `within` against the dense sampler."""
+    is_first = np.isin(sample.videos, np.unique(sample.videos)[::2])
+    halves = sample.take(is_first), sample.take(~is_first)
+    half_below = _smallest(halves[0], within), _smallest(halves[1], within)
+    points = [evaluate_margin(half, below) for half, below in zip(halves, half_below[::-1], strict=True)]
+    shares = [len(half.margins) / len(sample.margins) for half in halves]
+    return EstimatedMargin(
+        below=_smallest(sample, within),
+        half_below=half_below,
+        held_out=RoutingPoint(
+            below=None,
+            asked_again=sum(share * point.asked_again for share, point in zip(shares, points, strict=True)),
+            accuracy=sum(share * point.accuracy for share, point in zip(shares, points, strict=True)),
+            frames_decoded=sum(point.frames_decoded for point in points),
+            seconds=sum(point.seconds for point in points),
+        ),
+        dense_accuracy=float(sample.second_right.mean()),
+        dense_frames=int(sample.second_frames[np.unique(sample.second_views, return_index=True)[1]].sum()),
     )
-    return {
-        "name": name,
-        "by_keyframes": int(by_keyframes.sum()) / len(rows),
-        "accuracy": int(taken["right"].sum()) / len(rows),
-        "frames_decoded": int(taken["frames"].sum()),
+
+
+def _smallest(sample: PairedAnswers, within: float) -> float:
+    """Return the smallest margin such that it and all larger ones lose little; if none does, ask all again."""
+    can_be_asked = np.isfinite(sample.margins)
+    margins, places = np.unique(sample.margins[can_be_asked], return_inverse=True)
+    gains = sample.second_right[can_be_asked].astype(np.float64) - sample.first_right[can_be_asked]
+    right = sample.first_right.sum() + np.cumsum([0.0, *np.bincount(places, gains, minlength=len(margins))])
+    is_enough = right >= sample.second_right.sum() - within * len(sample.margins) - _ROUNDING
+    stays_enough = np.logical_and.accumulate(is_enough[::-1])[::-1]
+    below = np.array([0.0, *np.nextafter(margins, 2)])
+    return float(below[stays_enough.argmax()] if stays_enough.any() else below[-1])
+
+
+def accuracy_curve(sample: PairedAnswers) -> tuple[RoutingPoint, ...]:
+    """Evaluate margins from no job to all jobs escalated, in steps of about equally many jobs."""
+    margins = sample.margins[np.isfinite(sample.margins)]
+    shares = np.linspace(0, 1, _CURVE_POINTS + 1)[1:]
+    steps = np.quantile(margins, shares, method="higher") if margins.size else margins
+    return tuple(evaluate_margin(sample, below) for below in [0.0, *np.unique(np.nextafter(steps, 2)).tolist()])
+
+
+def task_needs(rows: pl.DataFrame) -> tuple[TaskNeed, ...]:
+    """Compare keyframes with the dense sampler by task, then by subtask; a task must not hide a subtask that loses.
+
+    `rows` has `task`, `subtask`, and whether the `first` and the `dense` answer is right.
+    """
+    losing = {
+        task
+        for (task, _), part in rows.group_by("task", "subtask")
+        if paired_difference(part["first"].to_numpy(), part["dense"].to_numpy()).high < 0
     }
+    needs = []
+    for keys in (["task"], ["subtask", "task"]):
+        for names, part in rows.sort(keys).group_by(keys, maintain_order=True):
+            task, subtask = str(names[-1]), str(names[0]) if len(names) > 1 else None
+            difference = paired_difference(part["first"].to_numpy(), part["dense"].to_numpy())
+            is_losing = difference.high < 0 if subtask else task in losing
+            needs.append(
+                TaskNeed(
+                    task=task,
+                    subtask=subtask,
+                    first=float(part["first"].to_numpy().mean()),
+                    dense=float(part["dense"].to_numpy().mean()),
+                    difference=difference,
+                    is_still=difference.low > -LARGEST_LOSS and not is_losing,
+                )
+            )
+    return tuple(needs)
 
 
-def _are_sufficient(keyframe_ms: list[int] | None, duration_s: float, thresholds: CoverageThresholds) -> bool:
-    times_ms = None if keyframe_ms is None else np.array(keyframe_ms, np.int64)
-    return measure_coverage(times_ms, keyframes=0, duration_s=duration_s, thresholds=thresholds).is_good
+def still_tasks(needs: Sequence[TaskNeed]) -> tuple[str, ...]:
+    """Return the tasks, and subtasks of other tasks, that any frame answers."""
+    tasks = [need.task for need in needs if need.is_still and not need.subtask]
+    return (*tasks, *(need.subtask for need in needs if need.is_still and need.subtask and need.task not in tasks))

@@ -45,8 +45,6 @@ ANSWER_SCHEMA: dict[str, Any] = {
     "frames_decoded": pl.Int64,
     "decode_s": pl.Float64,
     "engine_s": pl.Float64,
-    "keyframe_ms": pl.List(pl.Int64),
-    "duration_s": pl.Float64,
     "times_ms": pl.List(pl.Int64),
 }
 _SUMS = ("frames_decoded", "decode_s", "engine_s")
@@ -126,7 +124,6 @@ class SpecRunner:
 
 
 def decode_pool() -> DecodePool:
-    """Return decoding processes, one for each core."""
     return DecodePool(processes=usable_cores(), timeout_s=60, memory_mib=4096)
 
 
@@ -137,7 +134,6 @@ def engine_of(model_info: ModelInfo, log_path: Path, **options: Any) -> EnginePr
 
 
 def jobs_of(manifest: pl.DataFrame) -> list[Job]:
-    """Convert the rows of a manifest to jobs."""
     asked = manifest.select("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
     return [Job(**row | {"choices": tuple(row["choices"])}) for row in asked.to_dicts()]
 
@@ -155,7 +151,5 @@ def _row(job: Job, frames: Frames, reply: object) -> dict[str, Any]:
         "frames_decoded": frames.cost.frames_decoded,
         "decode_s": frames.cost.decode_ms / 1e3,
         "engine_s": reply.inference_ms / 1e3,
-        "keyframe_ms": None if frames.selection.keyframe_ms is None else frames.selection.keyframe_ms.tolist(),
-        "duration_s": frames.selection.duration_s,
         "times_ms": (frames.selection.time_s * 1e3).round().astype(np.int64).tolist(),
     }

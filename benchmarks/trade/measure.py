@@ -38,7 +38,7 @@ def run(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table
 def run_relevance(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table]:
     """Make clips of which a twentieth answers the question, and ask about them."""
     with _folder(keep_in) as folder, progress("Making clips") as show:
-        manifest = keep(folder / f"brief-{seed}", clips, lambda target: make_brief(target, clips=clips, seed=seed))
+        manifest = keep(folder / f"alone-{seed}", clips, lambda target: make_brief(target, clips=clips, seed=seed))
         return measure_relevance(manifest, model=model, folder=folder, on_progress=show)
 
 

@@ -10,8 +10,7 @@ import polars as pl
 from benchmarks.harness import Column, Table
 from benchmarks.trade.clips import KEYFRAMES as NUMBERS
 from benchmarks.trade.clips import MOTION, SCENE
-from benchmarks.trade.fitting import DENSE, ESCALATED, KEYFRAMES, asked_twice
-from benchmarks.trade.margins import LARGEST_LOSS, accuracy_curve
+from benchmarks.trade.fitting import DENSE, ESCALATED, KEYFRAMES, LARGEST_LOSS, accuracy_curve, asked_twice
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost
 
@@ -36,12 +35,6 @@ _STILL = (
     Column(DENSE, "dense", ".3f"),
     Column("difference, with 95% interval", "difference"),
     Column(f"less than {LARGEST_LOSS:g}", "verdict"),
-)
-_THRESHOLDS = (
-    Column("threshold", "name"),
-    Column("keyframes sufficient", "by_keyframes", ".0%"),
-    Column("accuracy", "accuracy", ".3f"),
-    Column(f"frames of {DENSE}", "share", ".0%"),
 )
 _MARGINS = (
     Column("from", "from"),
@@ -97,7 +90,6 @@ class Trade:
         specs: Mapping[str, RunSpec],
         fitted: Fitted,
     ) -> Trade:
-        """Combine the answers of all candidates to one manifest."""
         rows = pl.concat([each.rows.with_columns(candidate=pl.lit(name)) for name, each in answers.items()])
         judged = rows.join(manifest, on="job_id").with_columns(is_right=pl.col("label") == pl.col("answer"))
         return cls(
@@ -125,7 +117,6 @@ class Trade:
         return int(self.work.filter(**chosen)["frames_decoded"].sum())
 
     def seconds(self, candidate: str) -> float:
-        """Return the seconds of decoding and of the engine."""
         return float(self.work.filter(candidate=candidate)["seconds"].sum())
 
     def tables(self) -> list[Table]:
@@ -138,7 +129,6 @@ class Trade:
                 for spec in specs
             ),
             Table(f"{fitted}: what {KEYFRAMES} lose", self._needs(), _STILL),
-            Table(f"{fitted}: motion questions, one coverage threshold at a time", self._thresholds(), _THRESHOLDS),
             Table(f"{fitted}: margins below which to ask again", self._margins(), _MARGINS),
             Table("Cost", [self._cost(spec) for spec in specs], _COST),
             *(
@@ -148,7 +138,6 @@ class Trade:
         ]
 
     def _accuracies(self, candidate: str) -> list[dict[str, Any]]:
-        """Return accuracies by task and subtask, and number of keyframes."""
         rows = []
         for task in (SCENE, MOTION):
             for score in (*self.evaluation.tasks, *self.evaluation.subtasks):
@@ -171,10 +160,6 @@ class Trade:
             }
             for need in self.fitted.needs
         ]
-
-    def _thresholds(self) -> list[dict[str, Any]]:
-        dense = self.fitted.thresholds[0]["frames_decoded"]
-        return [{**each, "share": each["frames_decoded"] / dense} for each in self.fitted.thresholds]
 
     def _margins(self) -> list[dict[str, Any]]:
         return [
@@ -227,10 +212,8 @@ def _results(name: str, answers: Answers, spec: RunSpec) -> CandidateResults:
 
 
 def share_cell(share: Estimate | None) -> str:
-    """Return a share with its interval."""
     return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})" if share else ""
 
 
 def signed_cell(difference: Difference) -> str:
-    """Return a difference with its interval."""
     return f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"

@@ -113,7 +113,7 @@ def _serve_engine(
     renderer_started.result()
     _freeze_garbage_collector()
     while client:
-        leaving = serve(client.connection, engine, lambda *asked: renderers.submit(_in_worker, *asked))
+        leaving = serve(client.connection, engine, lambda *call: renderers.submit(_in_worker, *call))
         if leaving is None:
             return
         client = client.wait_for_next(leaving, model=config.name)

@@ -48,7 +48,7 @@ _CALLS = {
         "cache_salt",
     ),
 }
-# Attributes of instances, to which the engine comes from a worker.
+# Attributes of instances that the engine reaches through a worker.
 _ATTRIBUTES = (
     "vllm.v1.worker.lora_model_runner_mixin:LoRAModelRunnerMixin.lora_manager",
     "vllm.lora.worker_manager:WorkerLoRAManager._adapter_manager",

@@ -21,7 +21,7 @@ def visible_gpus() -> list[str]:
     """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        # CUDA ignores what follows the first name that is none, such as -1, or Slurm's NoDevFiles.
+        # CUDA ignores all values from the first one that names no GPU, such as -1 or Slurm's NoDevFiles.
         return list(takewhile(_GPU_NAME.fullmatch, map(str.strip, chosen.split(","))))
     return [index for [index] in _query_driver("index")]
 

@@ -50,7 +50,7 @@ class Encoder:
     """A model on one device: bf16 on a GPU, float32 on a CPU."""
 
     def __init__(self, config: EncoderConfig, *, started: float) -> None:
-        """Load a model from safetensors; no code of it is run.
+        """Load a model from safetensors; its own code is never run.
 
         Raises:
             ModelError: It has no text encoder, is of an unknown kind, or cannot be loaded.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
@@ -16,8 +17,9 @@ from reelabel.text import pluralize
 from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
 from reelabel_engine.errors import InferenceError, ModelError, SchemaRefusedError
 from reelabel_engine.fingerprint import fingerprint_folder
-from reelabel_engine.live.scheduler import BATCH, LiveScheduler
-from reelabel_engine.positions import continue_positions
+from reelabel_engine.live.scheduler import LivePrompt, LiveScheduler
+from reelabel_engine.model_errors import translate_vllm_error
+from reelabel_engine.positions import continue_positions, positions_per_s, table_length
 from reelabel_engine.prompts import ChoiceTokens, score_choices
 from reelabel_engine.protocol import (
     EngineConfig,
@@ -27,21 +29,26 @@ from reelabel_engine.protocol import (
     Rejected,
     RequestRef,
 )
-from reelabel_engine.renderer import EngineRequest, table_length, translate_vllm_error
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
     EngineArgs,
     LoRARequest,
     ModelRegistry,
+    MultiModalKwargsItems,
+    PlaceholderRange,
     RequestOutputKind,
     SamplingParams,
     VLLMValidationError,
     current_platform,
     get_model_cls,
+    mm_input,
     scoring_parameters,
     writing_parameters,
 )
+
+if TYPE_CHECKING:
+    from reelabel_engine.renderer import EngineRequest
 
 
 def import_model(config: EngineConfig) -> None:
@@ -106,7 +113,7 @@ class Engine:
         self._added += 1
         try:
             self._engine.add_request(
-                str(self._added), ready.prompt, self._parameters(ready), lora_request=self._adapter, priority=BATCH
+                str(self._added), ready.prompt, self._parameters(ready), lora_request=self._adapter, priority=_BATCH
             )
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len, schema=ready.schema) from None
@@ -124,12 +131,12 @@ class Engine:
         )
 
     def cancel(self, number: int) -> None:
-        """Stop working on what was fed of a request."""
+        """Abort the questions of a request."""
         names = [name for name, (ref, _) in self._in_flight.items() if ref.number == number]
         for name in names:
             del self._in_flight[name]
         self._engine.abort_request(names)
-        if not self._in_flight:  # what they took is no later question's
+        if not self._in_flight:  # their time is not charged to later questions
             self._unattributed_ms = 0.0
         if self.live:
             self.live.cancel(number)
@@ -138,10 +145,10 @@ class Engine:
         started = time.perf_counter()
         if self.live:
             self.live.admit()
-        everything = self._engine.step()
+        outputs = self._engine.step()
         if self.live:
-            self.live.collect(everything)
-        outputs = [output for output in everything if output.finished and output.request_id in self._in_flight]
+            self.live.collect(outputs)
+        outputs = [output for output in outputs if output.finished and output.request_id in self._in_flight]
         self._unattributed_ms += (time.perf_counter() - started) * 1e3
         if not outputs:
             return []
@@ -167,10 +174,10 @@ def _require_pairs(config: EngineConfig) -> str:
 
 
 def _load_adapter(llm: LLM, config: EngineConfig) -> LoRARequest:
-    """Load a LoRA adapter, as the process would not survive one that the first question could not load.
+    """Load a LoRA adapter now: if the first question could not load it, the process would end.
 
     Raises:
-        ModelError: It is another one by now, or vLLM applies only some of its weights.
+        ModelError: It has changed since it was chosen, or vLLM applies only some of its weights.
     """
     folder = str(config.adapter)
     request = LoRARequest("adapter", 1, folder)
@@ -199,14 +206,61 @@ def _unused_modules(worker: Any) -> set[str]:  # noqa: ANN401 - vLLM's Worker
     }
 
 
+# vLLM's priorities: the lowest goes first.
+_QUESTION, _PREFILL, _BATCH = 0, 1, 2
+
+
 def _prepare_live(llm: LLM, adapter: LoRARequest | None) -> LiveScheduler:
-    config = llm.llm_engine.vllm_config
+    engine, config, longest = llm.llm_engine, llm.model_config, int(llm.model_config.max_model_len)
+
+    def add(name: str, prompt: LivePrompt) -> None:
+        priority = _PREFILL if prompt.message.query is None else _QUESTION
+        try:
+            parameters = _live_parameters(prompt, room=longest - len(prompt.ids))
+            engine.add_request(name, live_input(prompt), parameters, lora_request=adapter, priority=priority)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, longest) from None
+
     return LiveScheduler(
-        llm.llm_engine,
-        adapter=adapter,
-        max_model_len=int(llm.model_config.max_model_len),
-        step_tokens=int(config.scheduler_config.max_num_batched_tokens),
-        positions=table_length(llm.model_config) if llm.model_config.uses_mrope else None,
+        add,
+        engine.abort_request,
+        max_model_len=longest,
+        step_tokens=int(engine.vllm_config.scheduler_config.max_num_batched_tokens),
+        positions=table_length(config) if config.uses_mrope else None,
+        positions_per_s=positions_per_s(config.hf_config),
+    )
+
+
+def live_input(prompt: LivePrompt) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    salt = prompt.message.salt
+    values: dict[str, list[Any]] = defaultdict(list)
+    hashes: dict[str, list[str]] = defaultdict(list)
+    placeholders: dict[str, list[PlaceholderRange]] = defaultdict(list)
+    for name, item, offset in prompt.items:
+        values[item.kind].append(item.values)
+        hashes[item.kind].append(f"{salt}{name}")
+        placeholders[item.kind].append(item.at(offset))
+    return mm_input(
+        prompt_token_ids=prompt.ids,
+        mm_kwargs=MultiModalKwargsItems(values),
+        mm_hashes=hashes,
+        mm_placeholders=placeholders,
+        cache_salt=salt,
+    )
+
+
+def _live_parameters(prompt: LivePrompt, *, room: int) -> SamplingParams:
+    query = prompt.message.query
+    if query is None:
+        return writing_parameters(max_tokens=1, temperature=0, detokenize=False)
+    if query.choices:
+        return scoring_parameters(prompt.choices)
+    return writing_parameters(
+        max_tokens=min(query.max_tokens, room),
+        temperature=query.temperature,
+        top_p=query.top_p,
+        seed=query.seed,
+        output_kind=RequestOutputKind.DELTA,
     )
 
 
@@ -250,14 +304,14 @@ def _shown(config: EngineConfig) -> str:
 
 
 def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
-    """Tell the worker what its model does: the one for CPUs overrides the method that finds out."""
+    """Tell the worker that its model prunes: the worker for CPUs overrides the method that finds out."""
     worker.model_runner.is_multimodal_pruning_enabled = True
 
 
 def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> QuestionReply:  # noqa: ANN401 - vLLM's RequestOutput
-    [made] = output.outputs
+    [completion] = output.outputs
     try:
-        answer = _scored(made, ready.tokens) if ready.tokens else _written(made, ready)
+        answer = _scored(completion, ready.tokens) if ready.tokens else _written(completion, ready)
     except JobError as error:
         return Rejected.of(error)
     return QuestionAnswer(
@@ -269,16 +323,20 @@ def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> QuestionR
     )
 
 
-def _scored(made: Any, tokens: ChoiceTokens) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
-    logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
+def _scored(completion: Any, tokens: ChoiceTokens) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
+    logprobs = {token: entry.logprob for token, entry in completion.logprobs[0].items()}
     probabilities, mass = score_choices(tokens, logprobs)
     return {"probabilities": probabilities, "choice_mass": mass}
 
 
-def _written(made: Any, ready: EngineRequest) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
-    if made.finish_reason not in {"stop", "length"}:
-        if ready.schema is not None and made.finish_reason == "error":  # as vLLM ends one whose grammar fails
+def _written(completion: Any, ready: EngineRequest) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
+    if completion.finish_reason not in {"stop", "length"}:
+        if ready.schema is not None and completion.finish_reason == "error":  # as vLLM ends one whose grammar fails
             raise SchemaRefusedError("vLLM cannot compile the schema to a grammar; write a simpler one.")
-        raise InferenceError(f"vLLM ended the answer with the reason {made.finish_reason}.")
-    words = {"text": made.text, "finish_reason": made.finish_reason, "output_tokens": len(made.token_ids)}
+        raise InferenceError(f"vLLM ended the answer with the reason {completion.finish_reason}.")
+    words = {
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "output_tokens": len(completion.token_ids),
+    }
     return {"probabilities": (), "choice_mass": None, **words}

@@ -1,4 +1,4 @@
-"""The client of an engine, which ends with it, or waits for the next client for a while."""
+"""The client of an engine: the engine ends with it, or waits for the next client for a while."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Client:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def wait_for_next(self, keep: Keep, *, model: str) -> Client | None:
-        """Release it, and wait for the next one; None once the time is over, or memory is short."""
+        """Release this client, and wait for the next one; None if the time passes or memory runs short."""
         folder, facts_path, ends_s = _own_folder(), Path(keep.facts_path), time.monotonic() + keep.seconds
         facts = {"pid": os.getpid(), "temporary": str(folder), "model": model, "until": time.time() + keep.seconds}
         with socket.socket(socket.AF_UNIX) as listener:

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from reelabel.errors import JobError
 
 _NO_GPU = (
     "no GPU can be used; check that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES names it and that the container "
@@ -113,3 +117,18 @@ def _text(error: BaseException) -> str:
     elif "CUDA" not in text:
         return text
     return text.partition("\n")[0]  # advice for programmers follows
+
+
+def translate_vllm_error(error: Exception, max_model_len: int, *, schema: str | None = None) -> JobError:
+    if "max_model_len" not in str(error) and "context length" not in str(error):
+        if schema is not None:
+            return SchemaRefusedError(f"vLLM cannot answer by the schema: {_first_line(error)}.")
+        return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
+    return PromptTooLongError(
+        f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
+        f"shorten the prompt, or lower num_frames or max_pixels.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")

@@ -13,32 +13,30 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from reelabel_engine.live_items import SPAN_S
-from reelabel_engine.vllm_api import (
-    MultiModalFeatureSpec,
-    MultiModalFieldElem,
-    MultiModalKwargsItem,
-    MultiModalKwargsItems,
-    PlaceholderRange,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
+    import torch
+
+    from reelabel_engine.vllm_api import ModelConfig, MultiModalFeatureSpec, MultiModalKwargsItem
 
 
 SECONDS = "second_per_grid_ts"
 # When each pair of a video begins; of a video whose pairs have no common rate.
 STARTS = "pair_starts_s"
-# A longer gap counts as this long: where nothing changed for an hour, or frames were evicted, positions would run out.
+# Longer gaps count as this long: otherwise an hour without changes, or an eviction, would use up the positions.
 MAX_STEP_S = 30.0
 _GRID = "video_grid_thw"
 _TIMED = ("video", "audio")
-_ROUNDING = 1e-6  # seconds times a rate are whole numbers but for their last bits
+_ROUNDING = 1e-6  # seconds times a rate are whole numbers, up to rounding errors
 _MOST_KNOWN = 16_384  # items whose shapes are remembered
+# vLLM computes its table for four times as many positions as the model has, because of videos' times.
+_TABLE_FACTOR = 4
+_ENLARGED = {"default", "openpangu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,8 @@ class _Shape:
     """What the positions of an item depend on."""
 
     grid: npt.NDArray[np.int64]  # its positions if it began at 0; shape (3, tokens), int64
-    factor: float  # by how much each of its times is later than the last
-    seconds: float | None  # when it begins, in seconds since the session began; None if its model does not ask
+    factor: float  # positions between two successive times of the grid
+    seconds: float | None  # when it begins, in seconds since the session began; None if its model has no times
     is_audio: bool  # all three positions of audio are its time
 
 
@@ -61,7 +59,7 @@ def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
 def time_indexes(times_s: Sequence[float], per_s: float, *, has_audio: bool = False) -> npt.NDArray[np.int64]:
     """Return at which position of the prompt's time each item begins, with long gaps shortened.
 
-    The time of an item depends on those before it alone: what the model has read must not move.
+    An item's time depends only on those before it, so that what has been prefilled keeps its positions.
 
     Args:
         times_s: When each begins, in seconds since the session began.
@@ -94,6 +92,16 @@ def last_time(video: MultiModalKwargsItem, config: Any) -> float:  # noqa: ANN40
     return float((video[_GRID].data[0] - 1) * video[SECONDS].data.item() * positions_per_s(config))
 
 
+def table_length(config: ModelConfig) -> int:
+    """Return the length of the rotary table, or less; see `get_rope` of vLLM."""
+    text = config.hf_text_config
+    rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind == "yarn":
+        return int(rope["original_max_position_embeddings"] * _TABLE_FACTOR * rope["factor"])
+    return int(text.max_position_embeddings) * (_TABLE_FACTOR if kind in _ENLARGED else 1)
+
+
 def mrope_positions(
     model: Any,  # noqa: ANN401 - vLLM's model
     usual: Callable[[list[int], list[MultiModalFeatureSpec]], tuple[torch.Tensor, int]],
@@ -111,12 +119,32 @@ def mrope_positions(
         mm_features: Its videos, images and audios.
         known: Shapes of items of earlier prompts by identifier; those of this one are added.
     """
+    import torch  # noqa: PLC0415 - takes seconds, and is the engine's
+
     features = sorted(chain.from_iterable(map(_pairs, mm_features)), key=lambda feature: feature.mm_position.offset)
+    positions = number_adjacent(model, input_tokens, features, known=known)
+    if positions is None:
+        return usual(input_tokens, mm_features)
+    return torch.from_numpy(positions), int(positions.max()) + 1 - len(input_tokens)
+
+
+def number_adjacent(
+    model: Any,  # noqa: ANN401 - vLLM's model
+    input_tokens: Sequence[int],
+    features: Sequence[MultiModalFeatureSpec],
+    *,
+    known: dict[str, _Shape] | None = None,
+) -> npt.NDArray[np.int64] | None:
+    """Number the positions of a prompt with adjacent videos, or with audio; None of any other.
+
+    Returns:
+        Shape (3, tokens), int64.
+    """
     groups = _adjacent(features)
     marks_audio = getattr(model.config, "audio_start_token_id", None)
     has_audio = bool(features) and input_tokens[features[0].mm_position.offset - 1] == marks_audio
     if len(groups) == len(features) and not has_audio:
-        return usual(input_tokens, mm_features)
+        return None
     parts: list[np.ndarray] = []
     done, position = 0, 0
     for group in groups:
@@ -128,19 +156,7 @@ def mrope_positions(
         done += before + grids.shape[1]
     after = len(input_tokens) - done
     parts.append(np.broadcast_to(np.arange(position, position + after), (3, after)))
-    return torch.from_numpy(np.concatenate(parts, axis=1)), position + after - len(input_tokens)
-
-
-def with_starts(rendered: Any, starts_s: Sequence[float]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
-    """Return a prompt of one video whose pairs begin at these times, if its positions depend on times."""
-    [values] = rendered["mm_kwargs"]["video"]
-    if SECONDS not in values or len(starts_s) < 2:  # noqa: PLR2004 - one pair has no rate
-        return rendered
-    starts = MultiModalFieldElem(data=torch.tensor(starts_s, dtype=torch.float64), field=values[SECONDS].field)
-    return {
-        **rendered,
-        "mm_kwargs": MultiModalKwargsItems({"video": [MultiModalKwargsItem({**values, STARTS: starts})]}),
-    }
+    return np.concatenate(parts, axis=1)
 
 
 def _pairs(feature: MultiModalFeatureSpec) -> list[MultiModalFeatureSpec]:
@@ -148,13 +164,13 @@ def _pairs(feature: MultiModalFeatureSpec) -> list[MultiModalFeatureSpec]:
         return [feature]
     starts_s, grid, placeholder = feature.data[STARTS], feature.data[_GRID], feature.mm_position
     tokens = placeholder.length // len(starts_s.data)
-    alone = MultiModalFieldElem(data=torch.tensor([1, *grid.data[1:]]), field=grid.field)
+    alone = replace(grid, data=grid.data.new_tensor([1, *grid.data[1:]]))
     return [
         replace(
             feature,
-            data=MultiModalKwargsItem({_GRID: alone, SECONDS: MultiModalFieldElem(data=start_s, field=starts_s.field)}),
+            data=type(feature.data)({_GRID: alone, SECONDS: replace(starts_s, data=start_s)}),
             identifier=f"{feature.identifier} {number}",
-            mm_position=PlaceholderRange(offset=placeholder.offset + number * tokens, length=tokens),
+            mm_position=replace(placeholder, offset=placeholder.offset + number * tokens, length=tokens, is_embed=None),
         )
         for number, start_s in enumerate(starts_s.data)
     ]
@@ -217,7 +233,7 @@ def _grids_alone(
     model: Any,  # noqa: ANN401 - vLLM's model
     group: list[MultiModalFeatureSpec],
 ) -> Iterator[tuple[npt.NDArray[np.int64], float]]:
-    """Yield the grid of each feature as if it began at 0, and by how much each of its times is later than the last."""
+    """Yield the grid of each feature as if it began at 0, and the positions between two successive times of it."""
     if hasattr(model, "iter_mm_grid_thw"):
         for _, *shape, factor in model.iter_mm_grid_thw(group):
             yield _grid(*shape), factor

@@ -42,15 +42,15 @@ class EngineConfig:
     render_processes: int = 1  # worker processes that render prompts and videos
     video_pruning_rate: float = 0.0  # fraction of a video's tokens that are left out as redundant
     max_videos: int = 1  # how many videos a question shows at most
-    max_images: int = 0  # the same of images
+    max_images: int = 0  # the same for images
     frames_as_images: bool = False  # whether a video's frames are shown as images, to a model that takes nothing else
     chat_template_args: dict[str, Any] = field(default_factory=dict, hash=False)
     engine_args: dict[str, Any] = field(default_factory=dict, hash=False)  # of vLLM, handed to it unchanged
-    live_sessions: int = 0  # how many live sessions are open at most; 0 takes none
+    live_sessions: int = 0  # how many live sessions may be open at a time; 0 for none
 
     @property
     def name(self) -> str:
-        """What messages call it: the folder or hub name that was chosen."""
+        """The model's name in messages: the folder or hub name that was chosen."""
         return self.adapter or self.model
 
     @property
@@ -125,7 +125,7 @@ class Batch:
 
     frame_files: dict[str, bytes] = field(repr=False)  # Arrow IPC bytes by the id that questions name them by
     questions: tuple[Question, ...] = field(repr=False)  # those that show the same are adjacent: they share its prefill
-    is_alone: bool = False  # whether a server is asked nothing else meanwhile, as this may crash it
+    is_alone: bool = False  # whether a server gets nothing else meanwhile, because these may crash it
 
     def only(self, questions: tuple[Question, ...]) -> Batch:
         """Return a batch of only these questions, with the frame files that they need."""
@@ -205,7 +205,7 @@ class AskBatch(_Message, frozen=True):
 
 
 class LiveRequest(_Message, frozen=True):
-    """A prefix to read, or a question about one."""
+    """A prefix to prefill, or a question about one."""
 
     number: int  # unique within one connection to the engine
     session: str
@@ -213,13 +213,13 @@ class LiveRequest(_Message, frozen=True):
     system_prompt: str | None  # None leaves it to the chat template
     hashes: tuple[str, ...]  # of all items of the prefix, in order
     items: dict[str, Item]  # those that the engine's process does not have yet, by hash
-    fresh: int  # how many of the last items the model has probably not read yet
-    query: LiveQuery | None = None  # None reads the prefix
+    fresh: int  # how many of the last items have probably not been prefilled yet
+    query: LiveQuery | None = None  # None only prefills the prefix
     has_audio: bool = False  # whether the session has had audio
 
 
 class LiveDrop(_Message, frozen=True):
-    """Items that no prompt of a session will have again; None are all of them."""
+    """Items that no later prompt of a session contains; None for all of them."""
 
     session: str
     hashes: tuple[str, ...] | None
@@ -235,8 +235,8 @@ class Keep(_Message, frozen=True):
     """The last message of a client that leaves a loaded engine to the next one; the reply is `Kept`."""
 
     number: int
-    seconds: float  # for so long; then the engine ends
-    facts_path: str  # file in which it says, as JSON, where it waits
+    seconds: float  # how long the engine waits before it ends
+    facts_path: str  # JSON file in which the engine states where it waits
 
 
 class EmbedImages(_Message, frozen=True):
@@ -290,14 +290,14 @@ class QuestionAnswer(_Message, frozen=True):
     """What the model answers to one question."""
 
     probabilities: tuple[float, ...]  # one per choice, summing to one; empty for an answer in words
-    choice_mass: float | None  # of all choices, before normalising: next to 0 if it would have said something else
+    choice_mass: float | None  # of all choices, before normalising: near 0 if it would have said something else
     prompt_tokens: int  # tokens of the rendered prompt, including the video
     cached_tokens: int  # those of them served from the prefix cache
     preprocess_ms: float  # milliseconds of the model's processor for this question
     inference_ms: float  # its share of the engine's milliseconds
     text: str = ""  # an answer in words, or as JSON
     finish_reason: FinishReason = "stop"  # why the words ended: the model was done, or `max_tokens` were reached
-    output_tokens: int = 0  # of the words
+    output_tokens: int = 0  # of an answer in words
 
 
 class Rejected(_Message, frozen=True):

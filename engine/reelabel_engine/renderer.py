@@ -12,21 +12,25 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from PIL import Image
 
 from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel_engine.arguments import vllm_arguments
-from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError, SpecialTokensError
+from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel_engine.live_items import FOOTAGE, FRAMES_PER_PAIR
+from reelabel_engine.model_errors import translate_vllm_error
 from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
-from reelabel_engine.positions import last_time, with_starts
+from reelabel_engine.positions import SECONDS, STARTS, last_time, table_length
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
 from reelabel_engine.qwen_fast_path import QwenFastPath
 from reelabel_engine.vllm_api import (
     ChatTemplateResolutionError,
     EngineArgs,
-    ModelConfig,
+    MultiModalFieldElem,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
     VLLMValidationError,
     get_model_cls,
     renderer_from_config,
@@ -37,7 +41,6 @@ from reelabel_engine.vllm_api import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reelabel.errors import JobError
     from reelabel.integrations.vllm.video_input import Video
     from reelabel_engine.protocol import EngineConfig, MediumKind, Question
 
@@ -65,7 +68,7 @@ def apply_chat_template(
     """Apply the model's chat template as `LLM.chat` does, to what is shown, earlier turns and a question.
 
     The template writes special tokens itself, so the tokenizer adds none. Those that a text spells are cut in two
-    before the template sees them, and encoded as the text that they are.
+    before the template sees them, and encoded as plain text.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -111,9 +114,6 @@ def _placeholders(renderer: Any, shown: Sequence[MediumKind]) -> list[str] | Non
 _PROCESSOR_CACHE_GB = 0.5
 # Most questions are asked about many videos, and share their choices with others.
 _CACHED_TEXTS = 1024
-# vLLM computes its table for four times as many positions as the model has, because of videos' times.
-_TABLE_FACTOR = 4
-_ENLARGED = {"default", "openpangu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ class InputRenderer:
             if is_one_video:
                 self._shortcut.learn(prompt, rendered)
         if starts_s and not self._shows_images:
-            rendered = with_starts(rendered, starts_s)
+            rendered = _with_starts(rendered, starts_s)
         self._check_positions(rendered)
         return rendered
 
@@ -265,26 +265,13 @@ class InputRenderer:
             raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
 
 
-def translate_vllm_error(error: Exception, max_model_len: int, *, schema: str | None = None) -> JobError:
-    if "max_model_len" not in str(error) and "context length" not in str(error):
-        if schema is not None:
-            return SchemaRefusedError(f"vLLM cannot answer by the schema: {_first_line(error)}.")
-        return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
-    return PromptTooLongError(
-        f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
-        f"shorten the prompt, or lower num_frames or max_pixels.",
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")
-
-
-def table_length(config: ModelConfig) -> int:
-    """Return the length of the rotary table, or less; see `get_rope` of vLLM."""
-    text = config.hf_text_config
-    rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
-    kind = rope.get("rope_type", "default")
-    if kind == "yarn":
-        return int(rope["original_max_position_embeddings"] * _TABLE_FACTOR * rope["factor"])
-    return int(text.max_position_embeddings) * (_TABLE_FACTOR if kind in _ENLARGED else 1)
+def _with_starts(rendered: Any, starts_s: Sequence[float]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    """Return a prompt of one video whose pairs begin at these times, if its positions depend on times."""
+    [values] = rendered["mm_kwargs"]["video"]
+    if SECONDS not in values or len(starts_s) < 2:  # noqa: PLR2004 - one pair has no rate
+        return rendered
+    starts = MultiModalFieldElem(data=torch.tensor(starts_s, dtype=torch.float64), field=values[SECONDS].field)
+    return {
+        **rendered,
+        "mm_kwargs": MultiModalKwargsItems({"video": [MultiModalKwargsItem({**values, STARTS: starts})]}),
+    }

@@ -1,4 +1,4 @@
-"""All that the engine uses of vLLM. What moves in another version is mended here; `check` lists it."""
+"""Everything that the engine uses of vLLM, to adapt to other versions in one place; `check` lists what they lack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vllm.multimodal.inputs import (
 from vllm.platforms import current_platform
 from vllm.renderers import renderer_from_config
 from vllm.renderers.hf import (
-    ChatTemplateResolutionError,  # which it raises, and which each version defines elsewhere
+    ChatTemplateResolutionError,  # raised by safe_apply_chat_template; its module varies by version
     resolve_chat_template_content_format,
     safe_apply_chat_template,
 )

@@ -26,8 +26,8 @@ from reelabel.text import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OF_A_RUN = (JobError, TransientError, NotReconciledError, RunFailedError, BudgetReachedError)
-_GO_ON = " the same command again to continue."
+_RUN_ERRORS = (JobError, TransientError, NotReconciledError, RunFailedError, BudgetReachedError)
+_TO_CONTINUE = " the same command again to continue."
 _PREFECT_SOURCES = "PREFECT_* variables, its profile, .env, prefect.toml and pyproject.toml"
 _LIMITS = {
     errno.ENOMEM: "Out of memory; raise the limit (`ulimit -v` or the container's) or stop other programs.",
@@ -42,7 +42,7 @@ _WORDS |= {"can't start new thread": errno.EAGAIN}
 
 def watch_signals() -> None:
     """Make Ctrl-C and SIGTERM end this process within seconds, and a second Ctrl-C at once."""
-    sentence = f"Stopped. Run{_GO_ON}"
+    sentence = f"Stopped. Run{_TO_CONTINUE}"
     signals.install(json_line(sentence, level="WARNING") if logs_are_json() else sentence)
 
 
@@ -51,9 +51,9 @@ def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
     for each in values or ():
         from infra.settings import variable_of  # noqa: PLC0415
 
-        name, is_given, value = each.partition("=")
-        if not is_given:
-            raise ConfigurationError(f"--set {each}: write SECTION.NAME=VALUE, such as --set sampling.max_gap_s=3.")
+        name, separator, value = each.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--set {each}: write SECTION.NAME=VALUE, such as --set sampling.fps=2.")
         variable = variable_of(name)
         if context.command.name == "backfill":
             _require_no_option(context.command, name)
@@ -70,8 +70,8 @@ def _require_no_option(command: Any, name: str) -> None:  # noqa: ANN401 - Typer
             )
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
-    if not wanted:
+def _show_all(context: typer.Context, is_requested: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if not is_requested:
         return
     hidden = [param for param in context.command.params if isinstance(param, TyperOption) and param.hidden]
     for param in hidden:
@@ -89,7 +89,7 @@ def _shared_options(
             "--set",
             callback=_apply_settings,
             metavar="NAME=VALUE",
-            help="Change a setting, such as sampling.max_gap_s=3; repeatable. `reelabel config` lists them.",
+            help="Change a setting, such as sampling.fps=2; repeatable. `reelabel config` lists them.",
         ),
     ] = None,
     *,
@@ -138,7 +138,7 @@ class ReelabelGroup(TyperGroup):
             with _usage_errors_printable():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            print_notice(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
+            print_notice(f"Stopped with {stop} done; run{_TO_CONTINUE}" if str(stop) else f"Stopped. Run{_TO_CONTINUE}")
             signals.silence()
             sys.exit(signals.EXIT_CODE)
         except Exception as error:
@@ -185,8 +185,8 @@ def _quoting(message: str) -> str:
 def _explain(error: Exception) -> tuple[str, str, int] | None:
     """Return code, message and exit code of an expected error; None for a bug."""
     if isinstance(error, ReelabelError):
-        return error.code, error.message, 1 if isinstance(error, _OF_A_RUN) else 2
-    if sentence := _limit_reached(error) or _fault_of_prefect(error):
+        return error.code, error.message, 1 if isinstance(error, _RUN_ERRORS) else 2
+    if sentence := _limit_reached(error) or _explain_prefect_fault(error):
         return "configuration", sentence, 2
     if isinstance(error, ConnectionError):
         cause = error.strerror or type(error).__name__
@@ -209,7 +209,7 @@ def _limit_reached(error: Exception) -> str | None:
     return _LIMITS.get(number or 0)
 
 
-def _fault_of_prefect(error: Exception) -> str | None:
+def _explain_prefect_fault(error: Exception) -> str | None:
     """Explain an invalid Prefect setting, read when Prefect is imported; its value may be a secret."""
     frames = traceback.walk_tb(error.__traceback__) if isinstance(error, ValueError) else ()
     if not any(str(frame.f_globals.get("__name__")).startswith("prefect.settings") for frame, _ in frames):
@@ -221,11 +221,11 @@ def _fault_of_prefect(error: Exception) -> str | None:
     if isinstance(error, ValidationError):
         where, value, clause = first_fault(error)
         text = str(value).casefold()
-        given = sorted(
+        variables = sorted(
             name for name in os.environ if name.startswith("PREFECT_") and os.environ[name].casefold() == text
         )
         # A part of a value, such as a header, may be a secret.
-        fault = f"{' or '.join(given)}: {value!r}" if given else f"Prefect's setting {where} ({error.title})"
+        fault = f"{' or '.join(variables)}: {value!r}" if variables else f"Prefect's setting {where} ({error.title})"
         fault += f" {clause}; correct or remove it"
     else:
         fault = f"Prefect's settings cannot be read ({' '.join(str(error).split())})"

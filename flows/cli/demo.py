@@ -79,13 +79,13 @@ def classify_clips(
         "force": True,
     }
     with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as background:
-        made = background.submit(make, Path(folder), root)
+        clips = background.submit(make, Path(folder), root)
         imported = background.submit(_import_flows)
         with running_services(*set(ServiceName) - {ServiceName.WORKER}, keep=keep, own=True) as started:
             imported.result()
             with prefect_ready(started):
                 with OUT.status("Making clips"):
-                    jobs = made.result()
+                    jobs = clips.result()
                 if describe:
                     _make_videos(Path(folder), jobs)
                 code = _run(started, parameters, Path(folder), jobs, background, describe=describe)

@@ -169,8 +169,8 @@ def main() -> None:
     app()
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if is_requested:
         typer.echo(f"reelabel {version(APPLICATION)} (library {version('reelabel')}, engine {version(_ENGINE)})")
         raise typer.Exit
 
@@ -182,7 +182,10 @@ def options(
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool,
         typer.Option(
-            "--version", callback=lambda wanted: _print_version(wanted=wanted), is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
         ),
     ] = False,
 ) -> None:

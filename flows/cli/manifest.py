@@ -56,7 +56,7 @@ VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
     "folder": read_folder,
 }
 # The options of each layout.
-_TAKEN: dict[str | None, frozenset[str]] = {
+_LAYOUT_OPTIONS: dict[str | None, frozenset[str]] = {
     None: frozenset({"column"}),
     **dict.fromkeys(LAYOUTS, frozenset({"videos", "video_map", "column"})),
     **dict.fromkeys(REVIEW_LAYOUTS, frozenset({"manifest"})),
@@ -92,37 +92,40 @@ class ImportOptions(BaseModel):
         return dict(text.split("=", 1) for text in self.column)
 
 
-def read_source(path: str, options: ImportOptions, objects: ObjectStore | None = None) -> ImportedRows:
+def read_source(
+    path: str, options: ImportOptions, videos: ObjectStore | None = None, files: ObjectStore | None = None
+) -> ImportedRows:
+    """Read a source; `videos` is the store of videos, and `files` that of manifests."""
     layout, columns = options.layout, options.by_name
-    if layout not in _TAKEN:
-        raise ConfigurationError(f"Unknown layout {layout}; use one of {', '.join(filter(None, _TAKEN))}.")
-    for name in sorted(options.model_fields_set - {"layout", *_TAKEN[layout]}):
+    if layout not in _LAYOUT_OPTIONS:
+        raise ConfigurationError(f"Unknown layout {layout}; use one of {', '.join(filter(None, _LAYOUT_OPTIONS))}.")
+    for name in sorted(options.model_fields_set - {"layout", *_LAYOUT_OPTIONS[layout]}):
         if getattr(options, name):
-            takers = ", ".join(each for each, taken in _TAKEN.items() if each and name in taken)
+            takers = ", ".join(each for each, taken in _LAYOUT_OPTIONS.items() if each and name in taken)
             raise ConfigurationError(f"--{name.replace('_', '-')} is for --layout {takers}; leave it out.")
     if layout is None:
         return _read_by_name(path, columns)
     if layout in REVIEW_LAYOUTS:
         if not options.manifest:
             raise ConfigurationError(f"--layout {layout} needs --manifest: the manifest whose labels were reviewed.")
-        return REVIEW_LAYOUTS[layout](Path(path), absolute_uri(options.manifest), objects or ObjectStore())
+        return REVIEW_LAYOUTS[layout](Path(path), absolute_uri(options.manifest), files or ObjectStore())
     if layout in VIDEO_LAYOUTS:
-        videos = VideoFiles(
+        source = VideoFiles(
             uri=absolute_uri(path),
-            objects=objects or ObjectStore(),
+            objects=videos or ObjectStore(),
             prompt=options.prompt,
             choices=[part.strip() for part in options.choices.split("|")] if options.choices else (),
             columns=columns,
         )
-        return VIDEO_LAYOUTS[layout](videos)
+        return VIDEO_LAYOUTS[layout](source)
     folder = options.videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
-    source = QuestionFiles(
+    questions = QuestionFiles(
         path=Path(path),
         videos=absolute_uri(folder),
         video_map=Path(options.video_map) if options.video_map else None,
         columns=columns,
     )
-    return LAYOUTS[layout](source)
+    return LAYOUTS[layout](questions)
 
 
 def _read_by_name(path: str, columns: dict[str, str]) -> ImportedRows:
@@ -162,7 +165,8 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     if scheme_of(source) is None:
         _require_no_pipe(Path(source))
     with running_store(source, target, *filter(None, [options.manifest])) as settings:
-        found = read_source(source, options, video_store(settings))
+        files = ObjectStore(settings.store, settings.web)
+        found = read_source(source, options, video_store(settings), files)
         for note in found.notes:
             print_line(note)
         if keep_going:
@@ -170,7 +174,7 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
         frame, rejects = found.divided() if keep_going else (found.valid(), None)
         parquet = BytesIO()
         frame.write_parquet(parquet)
-        ObjectStore(settings.store, settings.web).replace(target, parquet.getvalue())
+        files.replace(target, parquet.getvalue())
     print_line(f"Wrote {pluralize(len(frame), 'job')} to {target}.")
     if rejects is None or rejects.is_empty():
         return 0

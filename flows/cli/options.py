@@ -161,6 +161,7 @@ def _flag(name: str) -> str:
 _SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
 _RUN_OPTIONS = _SAMPLING_OPTIONS | {"model", "chunk_s", "dataset", "force", "keep_going"}
 _BACKFILL_OPTIONS = _RUN_OPTIONS | {"ids", "ids_file", "failed", "code", "missing", "margin_below", "run", "dry_run"}
+_EVALUATE_OPTIONS = frozenset({"dataset", "baseline", "references", "live", "mlflow", "chunk_s"})
 _SURVEY_OPTIONS = _SAMPLING_OPTIONS | {"sample", "limit_s", "keep_going"}
 _RUN_HINTS = {"dataset": _DATASET, "keep_going": "Run the valid rows, list the others in ./rejected.csv, and exit 1."}
 _HINTS = {
@@ -187,15 +188,15 @@ with_sampling = partial(
 def with_request(
     request: type[BaseModel], *others: str, hints: Mapping[str, str], shown: frozenset[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each field of a request, except the manifest and `others`; the command gets them as `given`."""
+    """Add an option for each field of a request, except the manifest and `others`; the parameter is `options`."""
     named = {name: about for name, about in request.model_fields.items() if name not in {"manifest", *others}}
     fields: Any = {name: (about.rebuild_annotation(), about) for name, about in named.items()}
     model = create_model(f"{request.__name__}Options", **fields)
-    return partial(with_option_group, group="given", model=model, hints=hints, shown=shown)
+    return partial(with_option_group, group="options", model=model, hints=hints, shown=shown)
 
 
 with_classify = with_request(ClassifyRequest, "may_be_empty", hints=_HINTS | _RUN_HINTS, shown=_RUN_OPTIONS)
 with_describe = with_request(DescribeRequest, "may_be_empty", hints=_RUN_HINTS)
 with_backfill = with_request(BackfillRequest, hints=_BACKFILL_HINTS, shown=_BACKFILL_OPTIONS)
-with_evaluate = with_request(EvaluateRequest, "samplers", "models", hints=_RUN_HINTS)
+with_evaluate = with_request(EvaluateRequest, "samplers", "models", hints=_HINTS | _RUN_HINTS, shown=_EVALUATE_OPTIONS)
 with_survey = with_request(SurveyRequest, hints=_HINTS, shown=_SURVEY_OPTIONS)

@@ -37,9 +37,9 @@ def serve(
 ) -> None:
     """Answer single requests and live sessions over HTTP until Ctrl-C."""
     options = {"host": host, "port": port, "without_token": without_token}
-    given = {name: value for name, value in options.items() if value is not None}
+    overrides = {name: value for name, value in options.items() if value is not None}
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as started:
-        settings = started.model_copy(update={"serve": started.serve.model_copy(update=given)})
+        settings = started.model_copy(update={"serve": started.serve.model_copy(update=overrides)})
         with startup_errors():
             prepare_database(settings.database)
             probe_store(settings.store)

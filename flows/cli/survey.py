@@ -43,21 +43,21 @@ def survey(
     *,
     form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
-    given: Any,  # noqa: ANN401 - the fields of a request
+    options: Any,  # noqa: ANN401 - the fields of a request
 ) -> None:
     """Profile a manifest's videos by their indexes: formats, keyframe coverage, and the cost of a run."""
     require_format(form, "table", "json")
     if page:
         require_parent_folder(page)
-    options = SurveyOptions(sample=given.sample, limit_s=given.limit_s, keep_going=given.keep_going)
-    overrides = QuestionOptions(model=given.model, sampling=given.sampling)
+    survey_options = SurveyOptions(sample=options.sample, limit_s=options.limit_s, keep_going=options.keep_going)
+    overrides = QuestionOptions(model=options.model, sampling=options.sampling)
     with running_services(ServiceName.S3) as settings:
         model_info = backend_of(settings).model_info(overrides.model, settings)
         if warning := native_warning(model_info, settings, overrides):
             print_notice(f"{warning}.")
         resolved = make_spec(model_info, settings, overrides).sampling
         with progress() as note:
-            found = take_survey(manifest, settings, resolved, options, note=note)
+            found = take_survey(manifest, settings, resolved, survey_options, note=note)
     if page:
         from tasks.survey.page import render  # noqa: PLC0415 - templates take a moment to import
 

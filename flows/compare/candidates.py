@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from flows.run.request import QuestionOptions
+from flows.run.request import NO_OVERRIDES, QuestionOptions
 from flows.run.spec import make_spec
 from infra.settings import SamplingOptions
 from infra.validation import first_fault
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tasks.model.identity import ModelInfo
 
 REFERENCES = (NATIVE, "uniform:16")
+_LISTS = {"motion_tasks", "still_tasks"}  # written as a|b
 _FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
 
 
@@ -49,8 +50,11 @@ def resolve_candidates(
     *,
     baseline: str | None = None,
     references: bool = True,
+    asking: QuestionOptions = NO_OVERRIDES,
 ) -> tuple[list[Candidate], str]:
     """Resolve every candidate: each sampler with each model, the baseline and the references; see `EvaluateRequest`.
+
+    `asking` has the options that all of them share.
 
     Returns:
         The candidates, without duplicate specs, and the baseline's name.
@@ -61,11 +65,11 @@ def resolve_candidates(
     """
     first = baseline or (NATIVE if references or not samplers else samplers[0])
     texts = dict.fromkeys([*samplers, first, *(REFERENCES if references else ())])
-    asked: Sequence[str | None] = models or [None]
+    model_names: Sequence[str | None] = models or [None]
     backend = backend_of(settings)
     resolved = [
-        (text, *_resolve(text, model, backend.model_info(model, settings), settings))
-        for model in asked
+        (text, *_resolve(text, asking, backend.model_info(model, settings), settings, model))
+        for model in model_names
         for text in texts
     ]
     by_spec = {spec.spec_id: (overrides, spec) for _, overrides, spec in reversed(resolved)}
@@ -81,9 +85,9 @@ def resolve_candidates(
 
 
 def _resolve(
-    text: str, model: str | None, model_info: ModelInfo, settings: Settings
+    text: str, asking: QuestionOptions, model_info: ModelInfo, settings: Settings, model: str | None
 ) -> tuple[QuestionOptions, RunSpec]:
-    overrides = QuestionOptions(model=model, sampling=parse_sampler(text))
+    overrides = asking.model_copy(update={"model": model, "sampling": parse_sampler(text)})
     return overrides, make_spec(model_info, settings, overrides)
 
 
@@ -98,7 +102,8 @@ def parse_sampler(text: str) -> SamplingOptions:
     is_count = frames.isdecimal() or frames in {"", str(EVERY)}
     if not sampler or not is_count or not all("=" in option for option in options):
         raise ConfigurationError(f"{text!r} is not a sampler; write {_FORM}.")
-    values = dict(option.split("=", 1) for option in options) | {"sampler": sampler}
+    values: dict[str, Any] = dict(option.split("=", 1) for option in options) | {"sampler": sampler}
+    values |= {name: values[name].split("|") for name in _LISTS & values.keys()}
     if frames:
         values["num_frames"] = frames
     try:
@@ -113,7 +118,8 @@ def format_sampling(sampling: Sampling) -> str:
     """Format sampling as `parse_sampler` parses it."""
     frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).uses_num_frames else ""
     plain = {"sampler", "num_frames", "max_pixels", "size_multiple_px"}
-    named = {name: value for name, value in sampling.to_dict().items() if name not in plain}
+    options = {name: value for name, value in sampling.to_dict().items() if name not in plain}
+    named = {name: "|".join(value) if name in _LISTS else value for name, value in options.items()}
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 
 

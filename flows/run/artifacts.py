@@ -35,7 +35,7 @@ _LAST_UPDATE_S = 5.0
 
 
 class ProgressArtifact:
-    """A progress bar of jobs, updated by a thread of its own, so that the run never waits for Prefect."""
+    """A progress bar of jobs, updated in a thread of its own, so that the run never waits for Prefect."""
 
     def __init__(self, *, total: int) -> None:
         self._total = total
@@ -52,7 +52,7 @@ class ProgressArtifact:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Show what was done last, unless the run has failed or Prefect does not answer."""
+        """Show the final count, unless the run has failed or Prefect does not respond."""
         self._has_ended = True
         self._changed.set()
         if kind is None:
@@ -92,10 +92,9 @@ def publish_results(
     """Publish the audit of a run, its cost and warnings (without a final period), and links to its results."""
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
-    figures = "".join(f"\n- {name}: {value}" for name, value in cost)
-    figures += "".join(f"\n- **{warning}**" for warning in warnings)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
     what = f"Dataset **{_plain(dataset)}**. {_plain(str(report))}"
+    figures = list_figures(cost, warnings)
     opened = f", or [open it here]({page})" if page else ""
     with artifact_errors_logged():
         create_table_artifact(key="reelabel-results", table=table, description=_plain(str(report)))
@@ -116,6 +115,12 @@ def publish_results(
             )
         if page:
             create_link_artifact(key="reelabel-page", link=page, link_text=page, description="Report of the run")
+
+
+def list_figures(cost: list[tuple[str, str]], warnings: list[str]) -> str:
+    """Return a run's cost and warnings as a list in Markdown; warnings may quote a manifest."""
+    lines = [*(f"{name}: {value}" for name, value in cost), *(f"**{_plain(warning)}**" for warning in warnings)]
+    return "".join(f"\n- {line}" for line in lines)
 
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#!|~&])")

@@ -1,4 +1,4 @@
-"""Description of videos: the spec and the label sets of a run or a request, and the describer that they make."""
+"""Descriptions of videos, in runs and single requests: resolves the spec and its banks, and opens the describer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.settings import DescribeOptions
 from infra.temporary import temporary_folder
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from infra.settings import Settings
+    from infra.settings import DescribeOptions, Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.banks import Bank
@@ -31,51 +30,47 @@ if TYPE_CHECKING:
     from tasks.embedding.encoder import Encoder
     from tasks.model.identity import ModelInfo
 
-_DEFAULTS = DescribeOptions(
-    tags=str(PLACES),
-    captions=str(ACTIVITIES),
-    top_k=5,
-    chunk_s=10.0,
-    frames_per_chunk=16,
-    sampler="dense",
-    method="default",
-)
-_SCENES = {"default": "auto", "published": "published"}
+# Fields of a spec, and the options that set them.
+_OPTIONS = {
+    "sampler": "sampler",
+    "seconds_per_chunk": "chunk_s",
+    "frames_per_chunk": "frames_per_chunk",
+    "top_k": "top_k",
+    "method": "method",
+}
 
 
 def resolve_description(
     options: DescribeOptions, settings: Settings
 ) -> tuple[ModelInfo, DescribeSpec, Mapping[str, Bank]]:
-    """Return the model's facts, the spec by the options, the settings and the defaults, and its banks by digest.
+    """Resolve the spec from the options, the settings and the defaults, and save its banks on the store.
 
-    The banks are kept on the store.
+    Returns:
+        The model, the spec, and the banks by digest.
     """
-    given = [each.model_dump(exclude_none=True) for each in (_DEFAULTS, settings.describe, options)]
-    merged = DescribeOptions.model_validate(
-        {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
-    )
-    model_info = read_encoder_info(settings, merged.model)
-    method = merged.scene_method or _SCENES[merged.method or "default"]
+    chosen = settings.describe.model_dump(exclude_none=True) | options.model_dump(exclude_none=True)
+    model_info = read_encoder_info(settings, chosen.get("model"))
+    method = chosen.get("scene_method") or scene_method_of(chosen.get("method", "default"))
     threshold = threshold_of(method)
-    objects, files = (
-        ObjectStore(settings.store, settings.web),
-        BankFiles.of(settings.store, python=settings.model.python),
-    )
-    banks = [_read(path, objects) for path in (merged.tags, merged.captions)]
+    objects = ObjectStore(settings.store, settings.web)
+    files = BankFiles.of(settings.store, python=settings.model.python)
+    named = (chosen.get("tags", str(PLACES)), chosen.get("captions", str(ACTIVITIES)))
+    banks = [_read(path, objects) for path in named]
     tags, captions = (files.save_texts(bank.texts) for bank in banks)
     spec = DescribeSpec(
         model=model_info.identity,
-        sampler=merged.sampler or "dense",
-        seconds_per_chunk=merged.chunk_s or 0,
-        frames_per_chunk=merged.frames_per_chunk or 0,
         tags=tags,
         captions=captions,
-        top_k=merged.top_k or 0,
-        method=merged.method or "default",
         scene_method=method,
-        scene_threshold=threshold if merged.scene_threshold is None else merged.scene_threshold,
+        scene_threshold=chosen.get("scene_threshold", threshold),
+        **{field: chosen[option] for field, option in _OPTIONS.items() if option in chosen},
     )
     return model_info, spec, {tags: banks[0], captions: banks[1]}
+
+
+def scene_method_of(method: str) -> str:
+    """Return the default method of finding scene changes for a method of describing chunks."""
+    return "published" if method == "published" else "auto"
 
 
 def open_describer(
@@ -89,10 +84,10 @@ def open_describer(
     stores: tuple[ObjectStore, ObjectStore] | None = None,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoDescriber:
-    """Make a describer.
+    """Open a describer.
 
-    `banks` are those of tags and of captions. `stores` are where videos are read, and where frames and vectors are;
-    None opens both. `charge` measures the time in which the encoder works.
+    `banks` are those of tags and of captions. `stores` are the stores of videos, and of frames and vectors; None opens
+    both. `charge` returns a context manager that measures the encoder's time.
     """
     videos, objects = stores or (None, ObjectStore(settings.store))
     sampling = spec.sampling(max_pixels=frame_pixels(info))
@@ -107,8 +102,7 @@ def open_describer(
     )
 
 
-def _read(uri: str | None, objects: ObjectStore) -> Bank:
-    assert uri is not None
+def _read(uri: str, objects: ObjectStore) -> Bank:
     if "://" not in uri:
         return read_bank(Path(uri).expanduser())
     with temporary_folder("bank") as folder:

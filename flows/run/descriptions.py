@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -14,11 +13,11 @@ from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
 from flows.run.describing import open_describer, resolve_description
-from flows.run.pipeline import cancel_on_exit, forget_results, work_ahead
+from flows.run.pipeline import cancel_on_exit, in_flight, settle_shard
 from flows.run.request import DescribeRequest
 from flows.run.run import Prepared
 from flows.shard.describe import DescriptionContext, describe_shard
-from flows.shard.queue import ShardQueue, make_lease_keeper, shard_logged
+from flows.shard.queue import ShardQueue, shard_logged
 from flows.shard.retry import retry_outage
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from tasks.model.identity import ModelInfo
     from tasks.plans.plan import Plan
 
-_SHOW_EVERY_S = 1.0
 _CONCURRENT_SHARDS = 3
 
 
@@ -138,20 +136,13 @@ def _execute_here(
     with ExitStack() as stack:
         with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            keeper = stack.enter_context(make_lease_keeper(database, settings))
             objects = ObjectStore(settings.store)
             videos = video_store(settings, files=objects)
+            leasing = ShardQueue.of_plan(plan, settings, database, objects, is_over_budget=progress.is_over_budget)
+            queue = stack.enter_context(leasing)
             stack.enter_context(cancel_on_exit(videos, objects))
-            queue = ShardQueue.of_plan(
-                plan,
-                keeper,
-                objects=objects,
-                seal=settings.store.seal,
-                database=database,
-                is_over_budget=progress.is_over_budget,
-            )
-            leasing = iter(queue)
-            first = list(islice(leasing, 1))
+            shards = iter(queue)
+            first = list(islice(shards, 1))
             if not first:  # other workers have finished the plan meanwhile
                 return
         progress.start_cpu_clock()
@@ -177,19 +168,11 @@ def _execute_here(
             gpus=lambda: encoder.loaded.gpus if encoder.loaded else 0,
         )
         artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
-        shown_s = float("-inf")
-
-        def show() -> None:
-            retry_outage(update_run, database, run.key.run_id, **progress.columns())
-            artifact.update(progress.jobs_ended)
-
-        for report in _describe_shards(chain(first, leasing), queue, context, max_concurrent=_CONCURRENT_SHARDS):
+        for report in _describe_shards(chain(first, shards), queue, context, max_concurrent=_CONCURRENT_SHARDS):
             _note_load(encoder, progress)
             progress.add(report)
-            if time.monotonic() - shown_s > _SHOW_EVERY_S:
-                shown_s = time.monotonic()
-                show()
-        show()
+            retry_outage(update_run, database, run.key.run_id, **progress.columns())
+            artifact.update(progress.jobs_ended)
 
 
 def _note_load(encoder: Encoder, progress: Progress) -> None:
@@ -213,18 +196,11 @@ def _answering(encoder: Encoder, profile: WallClockProfile) -> Iterator[None]:
 def _describe_shards(
     shards: Iterable[LeasedShard | None], queue: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
-    def submit(leased: LeasedShard) -> PrefectFuture[ShardReport]:
-        with shard_logged(leased, None):
+    def submit(leased: LeasedShard) -> tuple[LeasedShard, PrefectFuture[ShardReport]]:
+        with shard_logged(leased.plan, leased.lease, None):
             arguments = (quote(leased.shard), quote(leased.lease), quote(context))
-            future: PrefectFuture[ShardReport] = describe_shard.submit(leased.lease.shard_index, *arguments)  # type: ignore[call-overload]
-            return future
+            return leased, describe_shard.submit(leased.lease.shard_index, *arguments)  # type: ignore[call-overload]
 
-    def settle(leased: LeasedShard, future: PrefectFuture[ShardReport]) -> Iterator[ShardReport]:
-        forget_results()
-        if report := queue.run_or_release(leased, future.result):
-            queue.keeper.forget(leased.lease)
-            with shard_logged(leased, None):
-                get_run_logger().info("%s", report)
+    for started in in_flight(shards, submit, limit=max_concurrent):
+        if started and (report := settle_shard(queue, *started, stage=None)):
             yield report
-
-    return work_ahead(shards, submit, settle, max_concurrent=max_concurrent)

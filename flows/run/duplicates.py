@@ -1,4 +1,4 @@
-"""Jobs with the same question about near-duplicate videos, of which one is answered for all."""
+"""Groups of jobs with the same question about near-duplicate videos, of which only one is answered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tasks.manifest.table import JobTable
 
 _LOG = logging.getLogger("reelabel")
-_SEEN = {ROW: pl.UInt32, **dict.fromkeys(("job_id", "video_digest", "question", "fingerprint", "key"), pl.String)}
+_DESCRIBED = {ROW: pl.UInt32, **dict.fromkeys(("job_id", "video_digest", "question", "fingerprint", "key"), pl.String)}
 _PART = ("start_s", "end_s")
 
 
@@ -44,7 +44,7 @@ class DuplicateJobs:
     """The groups of a manifest's jobs.
 
     Attributes:
-        rows: Row of each job in a group, `group`, and `fingerprint`, as of `Job`.
+        rows: One row per job in a group: its `row` in the manifest, `group` and `fingerprint` (see `Job`).
         unseen: Number of jobs of the manifest, each on one video, whose video has no vectors.
         jobs: Number of all jobs of the manifest.
     """
@@ -55,7 +55,7 @@ class DuplicateJobs:
 
     @property
     def warning(self) -> str:
-        """A clause on the jobs that are answered because their videos have no vectors; empty without any."""
+        """A clause on the jobs that are in no group because their videos have no vectors; empty if there are none."""
         if not self.unseen:
             return ""
         return (
@@ -73,13 +73,13 @@ class DuplicateJobs:
     def describe(self, selected: JobTable) -> str:
         """Count, in a sentence, the jobs of a selection that are answered and those that get a copy."""
         copies = len(self.copies(selected))
-        asked = pluralize(len(selected) - copies, "job")
-        return f"Once per duplicate: {asked} to ask, whose answers are copied to {copies:,} more."
+        to_ask = pluralize(len(selected) - copies, "job")
+        return f"Once per duplicate: {to_ask} to ask, whose answers are copied to {copies:,} more."
 
     def grouped(self, jobs: JobTable) -> Iterator[pl.DataFrame]:
         """Yield jobs with the columns `group` and `fingerprint`, in parts of about the same size as the table's.
 
-        First those without a group, then those with one; of these, a part has whole groups.
+        Jobs without a group come first; no group is split between parts.
         """
         place = pl.col("group").rank("dense").cast(pl.Int64) - 1
         rows = self.rows.with_columns(part=place * jobs.part_count // pl.col("group").n_unique())
@@ -98,7 +98,7 @@ class DuplicateJobs:
 
 
 def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, spec: RunSpec) -> DuplicateJobs:
-    """Group the jobs of a manifest by the vectors that `describe` has stored of their videos as they are now.
+    """Group the jobs of a manifest by the vectors that `describe` has stored for the current versions of their videos.
 
     Jobs that show several videos or images are in no group.
 
@@ -108,19 +108,19 @@ def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, sp
     if spec.chunk_s is not None:
         raise ConfigurationError(
             "once_per_duplicate copies answers about whole videos, and not about chunks; leave it out, or set chunk_s "
-            "to 0 (its default is the setting chunks.chunk_s)."
+            "to 0."
         )
     assert spec.once_per_duplicate is not None
     identity, catalogue = read_encoder_info(settings).identity, DatabaseCatalogue(database)
     require_model(catalogue.models(), identity)
     versions, videos = catalogue.versions(identity), video_store(settings)
-    on_one_video, found_seen = 0, [pl.DataFrame(schema=_SEEN)]
+    on_one_video, parts = 0, [pl.DataFrame(schema=_DESCRIBED)]
     for part in jobs.parts():
         alone = part.filter(pl.col("media").is_null())
         on_one_video += len(alone)
-        found_seen.append(_seen(alone, versions, videos))
-    seen = pl.concat(found_seen)
-    files = catalogue.files(identity).filter(pl.col("key").is_in(seen["key"].implode())).sort("key")
+        parts.append(_described_jobs(alone, versions, videos))
+    described = pl.concat(parts)
+    files = catalogue.files(identity).filter(pl.col("key").is_in(described["key"].implode())).sort("key")
     found = group_duplicates(
         settings,
         identity,
@@ -130,14 +130,14 @@ def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, sp
         note=partial(_LOG.debug, "%s"),
         warn=_LOG.warning,
     )
-    near = seen.join(found.select("key", "group"), on="key").sort("group").unique(ROW, keep="first")
-    return DuplicateJobs(rows=_named(near), unseen=on_one_video - seen[ROW].n_unique(), jobs=len(jobs))
+    near = described.join(found.select("key", "group"), on="key").sort("group").unique(ROW, keep="first")
+    return DuplicateJobs(rows=_name_groups(near), unseen=on_one_video - described[ROW].n_unique(), jobs=len(jobs))
 
 
-def _seen(part: pl.DataFrame, versions: pl.DataFrame, videos: ObjectStore) -> pl.DataFrame:
-    """Return, with the columns of `_SEEN`, the jobs on one video each whose video was described in its version of now.
+def _described_jobs(part: pl.DataFrame, versions: pl.DataFrame, videos: ObjectStore) -> pl.DataFrame:
+    """Return the jobs whose video has vectors of its current version, with the columns of `_DESCRIBED`.
 
-    A job has a row for each embedding file of its video.
+    Each job is on one video, and has a row for each embedding file of that video.
     """
     uris = part["video_uri"].to_list()
     texts = [text and text.replace(uri, "") for text, uri in zip(part["messages"].to_list(), uris, strict=True)]
@@ -155,11 +155,11 @@ def _seen(part: pl.DataFrame, versions: pl.DataFrame, videos: ObjectStore) -> pl
     now = pl.Series("fingerprint", current_fingerprints(videos, shown.to_list()), dtype=pl.String)
     known = pl.DataFrame([shown, now])
     is_same = pl.col("fingerprint") == pl.col("source_fingerprint")
-    return described.join(known, on="video_uri").filter(is_same).select(*_SEEN)
+    return described.join(known, on="video_uri").filter(is_same).select(*_DESCRIBED)
 
 
-def _named(near: pl.DataFrame) -> pl.DataFrame:
-    """Name groups, of at most as many jobs as a shard has, so that questions about the same videos are adjacent."""
+def _name_groups(near: pl.DataFrame) -> pl.DataFrame:
+    """Split groups by question, into at most `MAX_JOBS` jobs each; those on the same videos have adjacent names."""
     ordered = near.sort("group", "question", "video_digest", "job_id")
     number = pl.int_range(pl.len()).over("group", "question") // MAX_JOBS
     name = pl.format("{}/{}/{}", pl.col("group").cast(pl.String).str.zfill(10), "question", number)

@@ -24,20 +24,20 @@ from flows.shard.retry import retry_outage
 from infra.database.connect import connected
 from infra.embedded import full_disk_named
 from infra.errors import ManifestMissingError, NotReconciledError
-from infra.extras import LAKES, require_lake
+from infra.extras import require_lake
 from infra.logs import logged
 from infra.program import with_program_name
 from infra.settings import load_settings
 from infra.telemetry import run_traced, start_telemetry
 from infra.temporary import remove_stale_folders
 from reelabel.cores import usable_cores
-from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ConfigurationError, ReelabelError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize
+from reelabel.text import pluralize, quoted
 from tasks.database.schema import prepare_database
 from tasks.domain import RunPhase, WallClockProfile
+from tasks.domain.coverage import DOCS_PAGE, coverage_warnings
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.location import dataset_name, manifest_fingerprint
 from tasks.manifest.rejects import rejected_csv
@@ -74,7 +74,7 @@ _FAILURES_SHOWN = 1000
 
 
 def execute_scheduled(request: Scheduled, prepare: Prepare[Scheduled]) -> State[str]:
-    """Execute a request whose manifest and dataset may hold date placeholders; return how its flow run ends.
+    """Execute a request whose manifest and dataset may hold date placeholders; return the final state of its flow run.
 
     Without a dataset, it is derived from the manifest.
     """
@@ -145,8 +145,8 @@ def open_run(
     """
     if settings.run.max_cost and not settings.cost.is_set:
         raise ConfigurationError("run.max_cost needs a price: set cost.per_gpu_hour, cost.per_cpu_hour or both.")
-    if settings.results.export_uri and settings.results.export_format in LAKES:
-        require_lake(settings.results.export_format)
+    if settings.results.lake:
+        require_lake(settings.results.lake)
     profile = profile or WallClockProfile()
     objects = ObjectStore(settings.store, settings.web)
     next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
@@ -246,7 +246,7 @@ def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]
 
 
 def _export(run: Run) -> None:
-    """Export the rows of this run, and of earlier ones that did not come so far.
+    """Export the rows of this run, and of earlier runs that were not exported.
 
     Errors are logged, since an export must not fail its run.
     """
@@ -343,7 +343,7 @@ def _report_rejects(run: Run) -> list[str]:
     uri = rejected_uri(store_uri, run.key.run_id)
     retry_outage(lambda: run.objects.replace(uri, rejected_csv(rejects)))
     rows = pluralize(len(rejects), "row")
-    first = f"row {rejects['row'][0]} ({rejects['job_id'][0]!r}): {rejects['reason'][0]}"
+    first = f"row {rejects['row'][0]} ({quoted(rejects['job_id'][0])}): {rejects['reason'][0]}"
     warning = f"{rows} of the manifest rejected, such as {first} All are listed in {uri}"
     get_run_logger().warning("%s", warning)
     return [warning]

@@ -7,7 +7,7 @@ import socket
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # Tag of a flow run that was started because its manifest arrived.
 ARRIVED = "arrived"
 ERROR_SUFFIX = ".error.txt"
+_PAGE = 200
 
 
 def render_request(request: Scheduled, flow_run_id: str | None) -> Scheduled:
@@ -102,6 +103,16 @@ def name_of_worker(stage: str) -> str:
     plan = flow_run.parameters.get("plan")
     about = _dataset_of(plan) or f"plan {plan}" if plan else "every plan"
     return run_name(stage, about, _started_at(), where=f"{socket.gethostname()}/{os.getpid()}")
+
+
+def list_flow_runs(client: SyncPrefectClient, **filters: Any) -> list[FlowRun]:  # noqa: ANN401 - Prefect's own filters
+    """List all flow runs that match the filters of `read_flow_runs`, which returns them in pages."""
+    found: list[FlowRun] = []
+    while True:
+        page = client.read_flow_runs(**filters, limit=_PAGE, offset=len(found))
+        found += page
+        if len(page) < _PAGE:
+            return found
 
 
 def delete_flow_run(client: SyncPrefectClient, run: FlowRun) -> None:

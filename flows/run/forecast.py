@@ -1,4 +1,4 @@
-"""What a run would do: by the checks and the selection of the run itself, past runs, and a survey of its videos."""
+"""Forecasts of runs, from their own checks and selection, past runs, and a survey of their videos."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tasks.survey.survey import Survey
     from tasks.survey.take import Note
 
-# A look, not the whole survey: no manifest is so large, and no store so slow, that it takes longer than half a minute.
-_LOOK = SurveyOptions(sample=300, limit_s=15.0, measure_s=5.0)
+# It takes at most half a minute, however large the manifest and slow the store.
+_QUICK_SURVEY = SurveyOptions(sample=300, limit_s=15.0, measure_s=5.0)
 _DESCRIBED_PX = 384 * 384
 
 
@@ -40,7 +40,7 @@ class Forecast:
     """What a run would do.
 
     Attributes:
-        jobs: How many jobs it would answer.
+        jobs: Number of jobs that it would answer.
         lines: Sentences on these jobs.
         videos: Sentences on their videos.
         warnings: Those of the run, without final periods.
@@ -76,7 +76,7 @@ def forecast(
         selected = select_jobs(run)
         copies = run.prepared.duplicates.copies(selected.jobs) if run.prepared.duplicates else None
         to_ask = selected.jobs.chosen(~copies.here) if copies else selected.jobs
-        drawn = draw_clips(to_ask, _LOOK.sample) if len(to_ask) else None
+        drawn = draw_clips(to_ask, _QUICK_SURVEY.sample) if len(to_ask) else None
         failures = 0 if selector else _count_failures(run, selected)
         survey = _survey(run, drawn, note) if drawn and host else None
         rejected = 0 if selector else len(run.jobs.rejects)
@@ -96,17 +96,17 @@ def _count_failures(run: Run, selected: SelectedJobs) -> int:
 
 
 def _survey(run: Run, drawn: ManifestClips, note: Note) -> Survey | None:
-    spec, look = run.spec, replace(_LOOK, chunk_s=run.spec.chunk_s)
+    spec, options = run.spec, replace(_QUICK_SURVEY, chunk_s=run.spec.chunk_s)
     sampling = spec.sampling if isinstance(spec, RunSpec) else spec.sampling(max_pixels=_DESCRIBED_PX)
-    return survey_clips(run.request.manifest, drawn, run.settings, sampling, look, note=note)
+    return survey_clips(run.request.manifest, drawn, run.settings, sampling, options, note=note)
 
 
 def _describe(survey: Survey | None, run: Run) -> Iterator[str]:
     if survey is None:
         longer = command("manifest survey", run.request.manifest, keep_going=len(run.jobs.rejects) > 0)
         yield (
-            f"No video was surveyed within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
-            f"survey for longer: {longer}"
+            f"No video was surveyed within {_QUICK_SURVEY.limit_s:g} s, which a busy machine or a slow store may take; "
+            f"to survey for longer: {longer}"
         )
     elif run.has_questions:
         yield from headlines(survey)

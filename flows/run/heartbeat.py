@@ -39,7 +39,7 @@ def heartbeat(database: Engine, run_id: UUID, progress: Progress, *, beat_s: flo
     alarm = _Alarm(run_id, progress)
 
     def beat() -> None:
-        while not ended.wait(min(beat_s, _STALL_S)):
+        while not ended.wait(beat_s):
             # If the database is briefly unavailable, the run itself reports it.
             with contextlib.suppress(ReelabelError):
                 record_heartbeat(database, run_id)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from prefect import get_run_logger
 from prefect.context import FlowRunContext
@@ -17,7 +17,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.utilities.annotations import quote
 
 from flows.shard.answer import infer_shard
-from flows.shard.answering import InferenceContext
+from flows.shard.context import InferenceContext
 from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS
 from flows.shard.queue import LeasedShard, ShardQueue, shard_logged
@@ -26,13 +26,11 @@ from infra.signals import GRACE_S, end_within
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import KEPT_BYTES
 from tasks.results.evaluation.routes import escalation_margin
-from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prefect.futures import PrefectFuture
-    from sqlalchemy import Engine
 
     from flows.shard.report import ShardReport
     from infra.settings import Settings
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from tasks.model.backend import InferenceBackend
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
-    from tasks.results.write import RunKey
+    from tasks.results.write import ShardWriter
 
     # Returns the extractor, in the process that uses it.
     MakeExtractor = Callable[[], FrameExtractor]
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     StartExtraction = Callable[[Shard, MakeExtractor, FrameStream], Callable[[], ExtractedShard]]
 
 Item = TypeVar("Item")
-Submitted = TypeVar("Submitted")
+Started = TypeVar("Started")
 
 _ROOM_POLL_S = 0.02
 
@@ -71,7 +69,7 @@ class ShardInExtraction:
 
 def infer_shards(
     extracting: Iterable[ShardInExtraction | None],
-    source: ShardQueue,
+    queue: ShardQueue,
     context_of: Callable[[Plan], InferenceContext],
     *,
     profile: WallClockProfile,
@@ -80,55 +78,56 @@ def infer_shards(
     """Answer shards, several at once, so that the engine has work while results are written."""
     spent_ms = Counter[RunPhase]()
 
-    def submit(each: ShardInExtraction) -> PrefectFuture[ShardReport | None]:
+    def submit(each: ShardInExtraction) -> tuple[ShardInExtraction, PrefectFuture[ShardReport | None]]:
         leased, context = each.leased, context_of(each.leased.plan)
         arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
-        with shard_logged(leased, "infer"):
-            future: PrefectFuture[ShardReport | None] = infer_shard.submit(leased.shard.index, *arguments)  # type: ignore[call-overload]
-        return future
+        with shard_logged(leased.plan, leased.lease, "infer"):
+            return each, infer_shard.submit(leased.shard.index, *arguments)  # type: ignore[call-overload]
 
-    def settle(each: ShardInExtraction, future: PrefectFuture[ShardReport | None]) -> Iterator[ShardReport]:
-        forget_results()
+    for started in in_flight(extracting, submit, limit=max_concurrent):
+        if started is None:
+            continue
+        each, future = started
         extracted = each.wait()
         if extracted is None:
             future.wait()
-            return
+            continue
         spent_ms.update(extracted.spent_ms)
         profile.split(RunPhase.DECODE, spent_ms)
-        report = source.run_or_release(each.leased, future.result)
-        if report:
-            source.keeper.forget(each.leased.lease)
-            with shard_logged(each.leased, "infer"):
-                get_run_logger().info("%s", report)
+        if report := settle_shard(queue, each.leased, future, stage="infer"):
             yield report
 
-    return work_ahead(extracting, submit, settle, max_concurrent=max_concurrent)
+
+def settle_shard(
+    queue: ShardQueue, leased: LeasedShard, future: PrefectFuture[Any], *, stage: str | None
+) -> ShardReport | None:
+    """Wait for the work on a shard, and return its report; release the shard and return None if the work failed."""
+    report: ShardReport | None = queue.run_or_release(leased, future.result)
+    if report:
+        queue.keeper.forget(leased.lease)
+        with shard_logged(leased.plan, leased.lease, stage):
+            get_run_logger().info("%s", report)
+    return report
 
 
-def work_ahead(
-    items: Iterable[Item | None],
-    submit: Callable[[Item], Submitted],
-    settle: Callable[[Item, Submitted], Iterator[ShardReport]],
-    *,
-    max_concurrent: int,
-) -> Iterator[ShardReport]:
-    """Submit items, several at a time, and yield the reports of the oldest.
+def in_flight(
+    items: Iterable[Item | None], start: Callable[[Item], Started], *, limit: int
+) -> Iterator[Started | None]:
+    """Start items as they come, and yield the oldest when `limit` of them are in progress, or no item comes.
 
-    Args:
-        items: The items; None if there is none at the moment.
-        submit: Starts work on an item.
-        settle: Waits for its end, and yields its report, if it has one.
-        max_concurrent: Maximum items in progress.
+    None stands for no item at the moment; it is passed on if nothing is in progress either.
     """
-    in_progress: deque[tuple[Item, Submitted]] = deque()
+    in_progress: deque[Started] = deque()
     for each in items:
+        forget_results()
         if each is not None:
-            in_progress.append((each, submit(each)))
+            in_progress.append(start(each))
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
-        if in_progress and (each is None or len(in_progress) == max_concurrent):
-            yield from settle(*in_progress.popleft())
-    while in_progress:
-        yield from settle(*in_progress.popleft())
+        if in_progress and (each is None or len(in_progress) == limit):
+            yield in_progress.popleft()
+        elif each is None:
+            yield None
+    yield from in_progress
 
 
 def forget_results() -> None:
@@ -141,7 +140,7 @@ def forget_results() -> None:
 
 
 def extract_ahead(
-    source: ShardQueue,
+    queue: ShardQueue,
     extractor_of: Callable[[Plan], MakeExtractor],
     *,
     ahead: int,
@@ -153,7 +152,7 @@ def extract_ahead(
     If there is nothing to lease at the moment, yield those in progress, and then None.
 
     Args:
-        source: The shards.
+        queue: The shards to extract.
         extractor_of: Makes the extractor of a plan.
         ahead: Maximum shards in progress after the one that is yielded.
         start: Starts the extraction of a shard.
@@ -161,32 +160,30 @@ def extract_ahead(
             workers find shards as well. None always leases `ahead`, for extractions that report their videos only at
             the end.
     """
-    in_progress: deque[ShardInExtraction] = deque()
-    shards = source if threads is None else _lease_as_needed(source, in_progress, threads=threads)
-    for leased in shards:
-        forget_results()
-        if leased:
-            stream = FrameStream()
-            with shard_logged(leased, "extract"):
-                wait = start(leased.shard, extractor_of(leased.plan), stream)
-            in_progress.append(
-                ShardInExtraction(leased=leased, wait=partial(source.run_or_release, leased, wait), stream=stream)
-            )
-        if in_progress and (leased is None or len(in_progress) > ahead):
-            yield in_progress.popleft()
-        elif leased is None:
-            yield None
-    yield from in_progress
+    streams: deque[FrameStream] = deque()
+
+    def begin(leased: LeasedShard) -> ShardInExtraction:
+        stream = FrameStream()
+        with shard_logged(leased.plan, leased.lease, "extract"):
+            wait = start(leased.shard, extractor_of(leased.plan), stream)
+        streams.append(stream)
+        return ShardInExtraction(leased=leased, wait=partial(queue.run_or_release, leased, wait), stream=stream)
+
+    shards = queue if threads is None else _lease_as_needed(queue, streams, threads=threads)
+    for each in in_flight(shards, begin, limit=ahead + 1):
+        if each:
+            streams.popleft()
+        yield each
 
 
 def _lease_as_needed(
-    source: ShardQueue, in_progress: Sequence[ShardInExtraction], *, threads: int
+    queue: ShardQueue, streams: Sequence[FrameStream], *, threads: int
 ) -> Iterator[LeasedShard | None]:
     """Lease a shard whenever a thread is free; yield None if the first shard in progress has ended before that."""
-    shards = iter(source)
+    shards = iter(queue)
     while True:
-        while sum(each.stream.left for each in in_progress) >= threads:
-            if not in_progress[0].stream.left:
+        while sum(stream.left for stream in streams) >= threads:
+            if not streams[0].left:
                 yield None
             else:
                 time.sleep(_ROOM_POLL_S)
@@ -218,20 +215,23 @@ def local_extraction(threads: int) -> Iterator[StartExtraction]:
 def make_inference_context(
     extractor: FrameExtractor,
     backend: InferenceBackend,
+    writer: ShardWriter,
     *,
-    run: RunKey,
     spec: RunSpec,
     settings: Settings,
-    database: Engine,
+    profile: WallClockProfile,
+    gpus: int = 0,
 ) -> InferenceContext:
     return InferenceContext(
         spec=spec,
         backend=backend,
-        writer=ShardWriter(database, run),
+        writer=writer,
         batch_bytes=KEPT_BYTES // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
-        escalate_below=retry_outage(escalation_margin, database, spec),
+        escalate_below=retry_outage(escalation_margin, writer.engine, spec),
         min_choice_mass=settings.model.min_choice_mass,
+        profile=profile,
+        gpus=gpus,
     )
 
 

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from tasks.manifest.table import JobTable
     from tasks.results.choose import ChosenJobs
 
-# Jobs of a shard if they are cut into chunks: one film alone may have hundreds, and a shard that is interrupted is
-# asked about again from its start.
+# Jobs of a shard if they are cut into chunks: a film alone may have hundreds, and an interrupted shard starts over.
 _CUT_JOBS = 8
 
 
@@ -53,9 +52,9 @@ class SelectedJobs:
     """The jobs that a run answers.
 
     Attributes:
-        jobs: These jobs.
-        pending: How many they would be without the limit of a selection.
-        chosen: What the selection of a backfill has chosen, also if it has ended.
+        jobs: These jobs, at most as many as the selection's limit.
+        pending: Their number without that limit.
+        chosen: The jobs that the selection of a backfill matches, finished or not; None for other runs.
     """
 
     jobs: JobTable
@@ -94,7 +93,7 @@ class Planner:
             others may have no result with a new spec.
         done_before: Indexes of the plan's shards that had ended before the run joined it.
         chosen: Number of jobs that the selection of a backfill chose; None for other runs.
-        notes: What a backfill selected from and wrote to, and where else there is what it looked for.
+        notes: The specs that a backfill selects from and writes to, and other specs that have matching jobs.
     """
 
     run: Run
@@ -262,7 +261,7 @@ class Planner:
 
 
 def size_line(dataset: str, *, total: int, jobs: int, shards: int, model: str) -> str:
-    """Say how much a run has to do: of how many jobs of a manifest, in how many shards."""
+    """Return a sentence on the jobs that a run has to do."""
     return f"{dataset}: {pluralize(total, 'job')}, {jobs:,} to do in {pluralize(shards, 'shard')}, with {model}."
 
 

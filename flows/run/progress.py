@@ -41,11 +41,11 @@ class Progress:
     """Sums over the shards that are done.
 
     Attributes:
-        tally: The sum of their tallies; with those of other machines, `engines_ms` is what their engines did, and
-            `gpu_ms` for how long they held GPUs.
+        tally: The sum of their tallies; from remote workers, also `engines_ms`, the time of their engines by phase, and
+            `gpu_ms`, the time for which they held GPUs.
         gpus: GPUs held by the engines, once loaded.
         max_cost: Cost at which the run ends.
-        frames_setting: Setting of the number of frames, for advice.
+        frames_setting: The setting that advice names for the number of frames.
     """
 
     processes: int
@@ -56,7 +56,7 @@ class Progress:
     prices: CostSettings = field(default_factory=CostSettings)
     max_cost: float = inf
     frames_setting: str = "sampling.num_frames"
-    _loaded: tuple[float, float] | None = field(default=None, init=False, repr=False)
+    _clocks_at_load_s: tuple[float, float] | None = field(default=None, init=False, repr=False)  # CPU, wall
 
     @property
     def jobs_ended(self) -> int:
@@ -65,7 +65,7 @@ class Progress:
 
     def start_cpu_clock(self) -> None:
         """Start measuring the CPU time of this process, now that the engine is loaded."""
-        self._loaded = time.process_time(), time.perf_counter()
+        self._clocks_at_load_s = time.process_time(), time.perf_counter()
 
     @property
     def has_loaded(self) -> bool:
@@ -100,15 +100,15 @@ class Progress:
         )
 
     def is_over_budget(self) -> bool:
-        """Return whether the run has reached the cost at which it ends; each run answers some jobs."""
+        """Return whether the run has reached `max_cost`; each run answers some jobs first."""
         return self.jobs_ended > 0 and (self._price() or 0.0) >= self.max_cost
 
     def require_budget(self) -> None:
-        """Raise BudgetReachedError if the run has reached the cost at which it ends."""
+        """Raise BudgetReachedError if the run has reached `max_cost`."""
         if self.is_over_budget():
-            cost, most = format_price(self._price() or 0.0), format_price(self.max_cost)
+            cost, limit = format_price(self._price() or 0.0), format_price(self.max_cost)
             raise BudgetReachedError(
-                f"The run has cost {cost}, and run.max_cost is {most}: it ended after "
+                f"The run has cost {cost}, and run.max_cost is {limit}: it ended after "
                 f"{pluralize(self.jobs_ended, 'job')}. Start it again to continue, up to the same cost."
             )
 
@@ -142,9 +142,9 @@ class Progress:
     @property
     def own_cores(self) -> float:
         """Average number of cores used by this process since the engine was loaded."""
-        if self._loaded is None:
+        if self._clocks_at_load_s is None:
             return 0.0
-        began_cpu_s, began_s = self._loaded
+        began_cpu_s, began_s = self._clocks_at_load_s
         return (time.process_time() - began_cpu_s) / max(time.perf_counter() - began_s, 1e-9)
 
     def _wall_ms(self) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from flows.run.remote import execute_remotely
 from flows.run.request import ClassifyRequest
 from flows.run.run import Prepared
 from flows.run.spec import engine_settings, native_warning, resolve_spec
-from flows.shard.queue import ShardQueue, make_lease_keeper
+from flows.shard.queue import ShardQueue
 from flows.shard.retry import retry_outage
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -29,6 +28,7 @@ from tasks.model.backend import backend_of, require_media, require_words
 from tasks.relevance import relevant_extraction
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import add_versions, update_run
+from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,16 +110,9 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
             answering = engine_settings(settings, spec)
             opened = backend_of(settings).open(run.prepared.model_info, answering, media=media)
             backend = stack.enter_context(opened)
-            keeper = stack.enter_context(make_lease_keeper(database, settings))
+            leasing = ShardQueue.of_plan(plan, settings, database, objects, is_over_budget=progress.is_over_budget)
+            queue = stack.enter_context(leasing)
             stack.enter_context(cancel_on_exit(extractor.objects, objects))
-            queue = ShardQueue.of_plan(
-                plan,
-                keeper,
-                objects=objects,
-                seal=settings.store.seal,
-                database=database,
-                is_over_budget=progress.is_over_budget,
-            )
             ahead = settings.extract.lookahead_shards
             start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
             extracting = extract_ahead(queue, lambda _: lambda: extractor, ahead=ahead, start=start)
@@ -133,10 +126,8 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
         # Engine tuning affects speed but not answers.
         tuning = {"engine settings": info.tuning} if info.tuning else {}
         retry_outage(add_versions, database, run.key.run_id, info.versions | tuning)
-        context = make_inference_context(
-            extractor, backend, run=run.key, spec=spec, settings=settings, database=database
-        )
-        context = replace(context, profile=profile)
+        writer = ShardWriter(database, run.key)
+        context = make_inference_context(extractor, backend, writer, spec=spec, settings=settings, profile=profile)
         artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
         reports = infer_shards(
             chain(first, extracting),

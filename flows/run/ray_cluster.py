@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prefect.futures import PrefectFuture
-    from prefect_ray import RayTaskRunner
 
     from flows.run.pipeline import MakeExtractor, StartExtraction
     from flows.shard.extract import FrameStream
@@ -35,9 +33,9 @@ _STARTS = 3
 
 @lru_cache(_SPECS_KEPT)
 def remote_extractor(spec: str, processes: int) -> FrameExtractor:
-    """Create an extractor by the spec of a run, as JSON, from the settings of the machine where this is called.
+    """Create an extractor by the spec of a run, as JSON, from the settings of this machine.
 
-    Thus no secrets are sent over the network.
+    Tasks call it on the machine that extracts, so that no secrets are sent over the network.
     """
     sampling = RunSpec.model_validate_json(spec).sampling
     return open_extractor(load_settings(), _pool_there(processes), sampling, keep_bytes=0)
@@ -48,22 +46,11 @@ def _pool_there(processes: int) -> DecodePool:  # it ends with the worker
     return decode_pool(load_settings(), processes=processes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A Ray cluster for extraction.
-
-    Attributes:
-        start: Starts the extraction of a shard, and returns a function that waits for it.
-        max_concurrent_shards: Number of shards for which it has CPUs.
-    """
-
-    start: StartExtraction
-    max_concurrent_shards: int
-
-
 @contextmanager
-def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
+def ray_cluster(address: str, *, processes: int) -> Iterator[tuple[StartExtraction, int]]:
     """Connect to a Ray cluster, or start one on this machine for `local`; a shard has as many CPUs as processes.
+
+    Yields a function that starts the extraction of a shard, and the number of shards for which there are CPUs.
 
     Raises:
         ConfigurationError: Ray is not installed, or the cluster does not respond.
@@ -96,29 +83,19 @@ def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
         except ray.exceptions.RayError as error:
             raise DecodersLostError(f"The Ray worker of a shard was lost: {error}") from None
 
-    with _entered(partial(RayTaskRunner, address=address, init_kwargs=quiet_options), address) as runner:
-        shards = int(ray.cluster_resources().get("CPU", 1)) // processes
-        yield Cluster(start=start, max_concurrent_shards=max(1, shards))
-
-
-@contextmanager
-def _entered(make_runner: Callable[[], RayTaskRunner[Any]], address: str) -> Iterator[RayTaskRunner[Any]]:
-    import ray  # noqa: PLC0415
-
     # A Ray node exits if its agents take over 15 s to start, as happens on a busy machine.
     for left in reversed(range(_STARTS if address == "local" else 1)):
-        runner = make_runner()
+        runner: RayTaskRunner[Any] = RayTaskRunner(address=address, init_kwargs=quiet_options)
         try:
             runner.__enter__()
             break
         except Exception as error:  # noqa: BLE001 - Ray raises it if a node does not start
             ray.shutdown()
-            if left:
-                continue
-            raise ConfigurationError(
-                f"The Ray cluster at {address} does not respond ({error}); check REELABEL_EXTRACT_RAY_ADDRESS."
-            ) from None
+            if not left:
+                raise ConfigurationError(
+                    f"The Ray cluster at {address} does not respond ({error}); check REELABEL_EXTRACT_RAY_ADDRESS."
+                ) from None
     try:
-        yield runner
+        yield start, max(1, int(ray.cluster_resources().get("CPU", 1)) // processes)
     finally:
         runner.__exit__(None, None, None)

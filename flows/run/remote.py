@@ -53,7 +53,7 @@ def execute_remotely(
 
     Workers started by hand or by other runs help; they have settings of their own. `progress` is updated from the
     plan's shards, of which those in `done_before` do not count towards this run. `model` is the model that workers are
-    to load; None is that of their settings.
+    to load; None is the one in their settings.
 
     Raises:
         ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
@@ -97,8 +97,8 @@ class IdleAlarm:
 
     Attributes:
         model: The model to name in commands; None is that of the settings.
-        waiting: By stage, describes flow runs that were started for it and do not run yet; empty if there are none,
-            None if one runs, which may be loading its model.
+        waiting: By stage, a function that describes the flow runs that wait to start; it returns an empty text if there
+            are none, and None if one is running, which may be loading its model.
         patience_s: Seconds before the warning, and before it is repeated.
     """
 
@@ -120,7 +120,7 @@ class IdleAlarm:
 
 @contextmanager
 def _dropped_if_stopped(run: Run, plan: Plan) -> Iterator[None]:
-    """Drop the plan of a run that its user has stopped, so that no worker continues it; a lost node's is resumed."""
+    """Drop the plan if the user stops its run, so that no worker continues it; a run whose node was lost resumes it."""
     try:
         yield
     except BaseException as error:

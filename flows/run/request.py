@@ -138,6 +138,11 @@ class EvaluateRequest(FlowRequest):
     qwen3_vl,fps=4; native is the sampler that the model was trained with."""
     models: list[str] = Field([], max_length=20)
     """Model folders or hub names, each combined with every sampler; if empty, the setting."""
+    prompts: PromptOptions = PromptOptions()
+    """How questions are worded."""
+    chunks: ChunkOptions = ChunkOptions()
+    """Whether to ask about long videos chunk by chunk."""
+    max_tokens: MaxTokens = None
     dataset: Dataset = None
     """Name within which job ids are unique; if empty, the manifest's file name."""
     baseline: str | None = Field(None, max_length=200)

@@ -29,7 +29,7 @@ class RunResult:
     Attributes:
         report: The audit of the jobs of its manifest.
         chosen: Number of jobs that a backfill's selection chose; None for other runs.
-        notes: What a backfill selected from and wrote to, and where else there is what it looked for.
+        notes: The specs that a backfill selected from and wrote to, and other specs that have matching jobs.
     """
 
     answered: int

@@ -51,8 +51,8 @@ class Run:
     Attributes:
         selector: Selects among the manifest's jobs, in a backfill; None selects all of them.
         jobs: The manifest's jobs, or those that can be selected.
-        manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
-        profile: What the time since the start of the run was spent on.
+        manifest_fingerprint: Version of the manifest, read before its jobs, so that it is never newer than they are.
+        profile: Wall-clock time by phase since the start of the run.
     """
 
     request: RunRequest
@@ -83,7 +83,7 @@ class Run:
 
 Execute: TypeAlias = "Callable[[Run, Plan, Progress, Sequence[int]], None]"
 RequestT = TypeVar("RequestT", bound="RunRequest")
-# Checks a request against the jobs of its manifest. The profile is charged for a model that is loaded already.
+# Checks a request against the jobs of its manifest; models that are loaded for that are charged to the profile.
 Prepare: TypeAlias = (
     "Callable[[RequestT, Settings, JobTable, Engine, WallClockProfile], AbstractContextManager[Prepared]]"
 )

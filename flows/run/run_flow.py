@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from prefect import Flow
-    from pydantic.fields import FieldInfo
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
@@ -61,10 +60,10 @@ def run_flow(
     """Make a Prefect flow of a function, with a parameter for each field of its request.
 
     Args:
-        request: The request; descriptions of its fields are those of the form.
+        request: The request, whose descriptions of fields appear in the form.
         name: Returns the name of a flow run.
         has_tasks: Whether it runs tasks in threads.
-        on_completion: Hooks, as of Prefect.
+        on_completion: Prefect's hooks.
     """
 
     def decorate(function: Callable[[Request], Any]) -> Flow[..., Any]:
@@ -76,28 +75,27 @@ def run_flow(
         run.__signature__ = Signature(  # type: ignore[attr-defined]
             [
                 Parameter(
-                    each, Parameter.KEYWORD_ONLY, default=_default_of(about), annotation=about.rebuild_annotation()
+                    each,
+                    Parameter.KEYWORD_ONLY,
+                    default=Parameter.empty if about.is_required() else about.default,
+                    annotation=about.rebuild_annotation(),
                 )
                 for each, about in fields
             ]
         )
         described = [f"    {each}: {' '.join(str(about.description).split())}" for each, about in fields]
         summary = str(function.__doc__).partition("\n")[0]
-        run.__doc__ = "\n".join([summary, "", "Args:", *described])  # Prefect's form has its texts
+        run.__doc__ = "\n".join([summary, "", "Args:", *described])  # Prefect's form shows it
         return flow(
             name=function.__name__,
             description=summary,
             flow_run_name=name,
             task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS) if has_tasks else None,  # type: ignore[arg-type]
             on_completion=[*on_completion],
-            validate_parameters=False,  # Prefect reports pydantic's words
+            validate_parameters=False,  # Prefect would report pydantic's message
         )(fail_with_message(run))
 
     return decorate
-
-
-def _default_of(about: FieldInfo) -> Any:  # noqa: ANN401 - any field's
-    return Parameter.empty if about.is_required() else about.default
 
 
 def fail_with_message(

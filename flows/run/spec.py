@@ -66,16 +66,17 @@ def make_spec(
             f"The backend {backend.name} takes no video_pruning_rate, because pruning is up to its server; leave it "
             "out, or set it to 0."
         )
-    wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}
+    usual_wording = {name: getattr(defaults, name, None) for name in PromptOptions.model_fields}
+    wording = {name: value for name, value in usual_wording.items() if value is not None}
     return RunSpec(
         model=identity,
         sampling=sampling,
         frames_as=backend.frames_as(model_info, settings),
         video_pruning_rate=pruned or None,
-        max_tokens=overrides.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS,
+        max_tokens=overrides.max_tokens or (base.max_tokens if base else DEFAULT_MAX_TOKENS),
         chat_template_args=defaults.chat_template_args,
         engine_args=_engine_args(defaults, backend, model_info),
-        **_chunk_options(base or settings.chunks, overrides.chunks, sampling),
+        **_chunk_options(base, overrides.chunks, sampling),
         relevance=_relevance(settings, sampling),
         once_per_duplicate=base.once_per_duplicate if base else None,
         **wording | overrides.prompts.model_dump(exclude_none=True),
@@ -91,29 +92,29 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
             "none; set run.executor to local, or use another sampler."
         )
     describe = settings.describe
-    given = {
+    fields = {
         "sampler": describe.sampler,
         "seconds_per_chunk": describe.chunk_s,
         "frames_per_chunk": describe.frames_per_chunk,
     }
     return EmbeddingSpec(
         model=read_encoder_info(settings).identity,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
     )
 
 
-def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling: Sampling) -> dict[str, Any]:
-    chunk_s = usual.chunk_s if choice.chunk_s is None else choice.chunk_s
+def _chunk_options(base: RunSpec | None, choice: ChunkOptions, sampling: Sampling) -> dict[str, Any]:
+    chunk_s = base.chunk_s if base and choice.chunk_s is None else choice.chunk_s
     if not chunk_s:
         if choice.chunk_rule is not None:
             raise ConfigurationError(f"The chunk rule {choice.chunk_rule} has no chunks; also set chunk_s, such as 60.")
         return {}
     if sampling.escalate_below == FITTED:
         raise ConfigurationError(
-            "A fitted escalate_below was fitted to the margins of whole clips, not of chunks; set a number, or leave "
-            "out chunk_s."
+            "A fitted escalate_below was fitted to the margins of whole clips, not of chunks; set a number, or set "
+            "chunk_s to 0."
         )
-    rule = choice.chunk_rule or usual.chunk_rule or DEFAULT_RULE
+    rule = choice.chunk_rule or (base and base.chunk_rule) or DEFAULT_RULE
     try:
         return {"chunk_s": chunk_s, "chunk_rule": check_rule(rule)}
     except ValueError as error:
@@ -182,8 +183,12 @@ def _resolve_native(
 
 def _had_default(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> bool:
     """Return whether the sampling is that of an earlier run whose dense sampler was the default of the library."""
-    is_earlier = isinstance(usual, Sampling) and choice.dense_sampler is None
-    return is_earlier and usual.dense_sampler is None and _dense_sampler(_options_of(usual)) is not None
+    return (
+        isinstance(usual, Sampling)
+        and usual.dense_sampler is None
+        and choice.dense_sampler is None
+        and _dense_sampler(_options_of(usual)) is not None
+    )
 
 
 def _dense_sampler(options: Mapping[str, Any]) -> str | None:
@@ -266,8 +271,8 @@ def require_model(flow: str, parameters: Mapping[str, Any], settings: Settings) 
     Raises:
         ConfigurationError: Neither the parameters nor the settings name it.
     """
-    given = parameters.get("overrides" if flow == "classify" else "options") or {}
-    if given.get("model"):
+    options = parameters.get("overrides" if flow == "classify" else "options") or {}
+    if options.get("model"):
         return
     if flow == "classify" and settings.model.backend == "vllm" and not settings.model.name:
         backend_of(settings).model_info(None, settings)

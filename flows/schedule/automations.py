@@ -43,7 +43,7 @@ _NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed
 
 
 def planned_changes(client: SyncPrefectClient, settings: Settings) -> list[str]:
-    """Say which automations a deploy will add or remove, one line each; it writes the others again as they are."""
+    """Return a line for each automation that a deploy will add or remove; it rewrites the others unchanged."""
     desired = {each.name for each in _always(client)} | ({*_NOTIFYING} if settings.notify.webhook_url else set())
     there = {name for name in (*desired, *_NOTIFYING) if client.read_automations_by_name(name)}
     changes = [(name, "new") for name in desired - there] + [(name, "removed") for name in there - desired]

@@ -16,9 +16,10 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Scheduled
 
+from flows.run.flow_run import list_flow_runs
 from flows.run.names import NIGHTLY
 from flows.schedule.deployments import our_schedule
-from flows.schedule.lookup import dates_of, find_deployment, list_flow_runs
+from flows.schedule.lookup import dates_of, find_deployment
 from reelabel.errors import ConfigurationError
 from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
 from tasks.results.runs import run_states
@@ -77,7 +78,8 @@ def find_scheduled_runs(
     flow_runs = _flow_runs(client, deployment, dates)
     scheduled = []
     for manifest, at in planned.items():
-        # In UTC: a time in an hour that comes twice, as clocks are set back, equals none of another zone.
+        # In UTC: Python takes no time within the hour that is repeated when clocks go back for equal to one of another
+        # zone.
         of_date = [run for run in flow_runs if run.expected_start_time == at.astimezone(UTC)]
         state = _state(engine, objects, manifest, at=at, flow_runs=of_date)
         ended = sum(run.state is not None and run.state.is_final() for run in of_date)
@@ -98,8 +100,8 @@ def start_scheduled_run(client: SyncPrefectClient, run: ScheduledRun) -> FlowRun
 
 def _nightly(client: SyncPrefectClient) -> tuple[DeploymentResponse, CronSchedule]:
     deployment = find_deployment(client, NIGHTLY)
-    ours = our_schedule(deployment) if deployment else None
-    schedule = ours.schedule if ours else None
+    own_schedule = our_schedule(deployment) if deployment else None
+    schedule = own_schedule.schedule if own_schedule else None
     if deployment is None or not isinstance(schedule, CronSchedule) or "manifest" not in deployment.parameters:
         raise ConfigurationError(
             f"{NIGHTLY} has no schedule with a manifest; set them with `reelabel deploy --manifest ...`."

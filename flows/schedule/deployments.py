@@ -1,4 +1,4 @@
-"""Deployments as data: what the settings name of each, compared with what is deployed, and written where it differs."""
+"""Deployments as data: what the settings specify is compared with what is deployed, and differences are written."""
 
 from __future__ import annotations
 
@@ -99,25 +99,27 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
     prefect = settings.prefect
     on_demand, is_limit_named = _on_demand_limit(settings, pool_types)
 
-    def on(flow: Any, name: str, *named: str, **fields: Any) -> Deployment:  # noqa: ANN401
+    def deployment(flow: Any, name: str, *named: str, **fields: Any) -> Deployment:  # noqa: ANN401
         of_pool = {"pool"} if "work_pool" in prefect.model_fields_set else set[str]()
         return Deployment(flow=flow, name=name, pool=prefect.work_pool, named=frozenset({*named, *of_pool}), **fields)
 
-    found = [
-        on(classify, "on-demand", *is_limit_named, limit=on_demand),
-        on(classify, "nightly", *_named(settings.nightly), **_nightly(settings.nightly)),
-        on(describe, "on-demand", *is_limit_named, limit=on_demand),
-        on(describe, "nightly", *_named(_nightly_descriptions(settings)), **_nightly(_nightly_descriptions(settings))),
-        on(watch, "manifests", "limit", **_watch(settings.watch)),
-        on(backfill, "by-ids", "limit"),
-        on(evaluate, "labelled", "limit"),
-        on(survey, "manifest", "limit"),
-        on(maintain, "daily", "limit", schedule=_DAILY, limit=Limit(1, "ENQUEUE")),
+    deployments = [
+        deployment(classify, "on-demand", *is_limit_named, limit=on_demand),
+        deployment(classify, "nightly", *_named(settings.nightly), **_nightly(settings.nightly)),
+        deployment(describe, "on-demand", *is_limit_named, limit=on_demand),
+        deployment(
+            describe, "nightly", *_named(_nightly_descriptions(settings)), **_nightly(_nightly_descriptions(settings))
+        ),
+        deployment(watch, "manifests", "limit", **_watch(settings.watch)),
+        deployment(backfill, "by-ids", "limit"),
+        deployment(evaluate, "labelled", "limit"),
+        deployment(survey, "manifest", "limit"),
+        deployment(maintain, "daily", "limit", schedule=_DAILY, limit=Limit(1, "ENQUEUE")),
     ]
     for flow, pool in ((extract, "cpu"), (infer, "gpu")):
         if settings.run.executor == "remote" or pool in pool_types:
-            found.append(Deployment(flow=flow, name=pool, pool=pool, named=frozenset({"limit"})))
-    return found
+            deployments.append(Deployment(flow=flow, name=pool, pool=pool, named=frozenset({"limit"})))
+    return deployments
 
 
 def _named(section: SettingsSection) -> set[str]:
@@ -151,10 +153,9 @@ def _nightly(nightly: NightlySettings) -> dict[str, Any]:
 
 
 def _nightly_descriptions(settings: Settings) -> NightlySettings:
-    """Return the settings of describe/nightly: those of classify/nightly, but for its manifest, dataset and time."""
-    given = settings.nightly.model_dump(exclude_unset=True, exclude={"manifest", "dataset"})
-    own = {name: getattr(settings.describe, f"nightly_{name}") for name in ("manifest", "dataset", "cron")}
-    return NightlySettings.model_validate(given | {name: value for name, value in own.items() if value is not None})
+    """Return the settings of describe/nightly: those of classify/nightly, but for its manifest and dataset."""
+    schedule = settings.nightly.model_dump(exclude_unset=True, exclude={"manifest", "dataset"})
+    return NightlySettings.model_validate(schedule | {"manifest": settings.describe.nightly_manifest})
 
 
 def _watch(settings: WatchSettings) -> dict[str, Any]:
@@ -163,8 +164,6 @@ def _watch(settings: WatchSettings) -> dict[str, Any]:
     parameters: dict[str, Any] = {"starts": settings.starts} if "starts" in settings.model_fields_set else {}
     if settings.manifests:
         parameters["manifests"] = absolute_uri(settings.manifests)
-    if settings.dataset:
-        parameters["dataset"] = settings.dataset
     return {"parameters": parameters, "needs": "manifests", "schedule": _EACH_MINUTE, "limit": Limit(1, "CANCEL_NEW")}
 
 
@@ -349,7 +348,7 @@ def _plan_schedule(plan: DeploymentPlan, desired: Deployment, schedule: CronSche
         return
     before = ours.schedule
     base = before if isinstance(before, CronSchedule) else schedule
-    # Without a named field, also a schedule of another kind stays.
+    # If the settings name neither, a schedule of another kind stays, too.
     after = base.model_copy(update={name: getattr(schedule, name) for name in named}) if named else before
     if after != before or (unpause and not ours.active):
         plan.schedule = DeploymentScheduleCreate(schedule=after, active=unpause or ours.active, slug=TAG)

@@ -1,4 +1,4 @@
-"""Looking up deployments, flow runs and dates of schedules in Prefect."""
+"""Looking up deployments and dates of schedules in Prefect."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
     from prefect.client.schemas.responses import DeploymentResponse
 
-_PAGE = 200
 _CALENDAR: TypeAdapter[Any] = TypeAdapter(SCHEDULE_TYPES)
 
 
@@ -28,20 +26,13 @@ def find_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse 
         return None
 
 
-def list_flow_runs(client: SyncPrefectClient, **filters: Any) -> list[FlowRun]:  # noqa: ANN401 - Prefect's own filters
-    """List all flow runs that the filters of `read_flow_runs` let through, which gives so many at a time."""
-    found: list[FlowRun] = []
-    while True:
-        page = client.read_flow_runs(**filters, limit=_PAGE, offset=len(found))
-        found += page
-        if len(page) < _PAGE:
-            return found
-
-
 def dates_of(schedule: Any, start: datetime, **limits: Any) -> list[datetime]:  # noqa: ANN401 - any of Prefect's
     """Return dates of a schedule in its time zone, from `start`, within `limits`: `n` dates, or until `end`."""
     calendar = _CALENDAR.validate_python(schedule.model_dump())
-    dates = asyncio.run(calendar.get_dates(start=start, **limits))
+    try:
+        dates = asyncio.run(calendar.get_dates(start=start, **limits))
+    except ValueError:  # croniter's, of a schedule without a date, such as February 30
+        return []
     return [datetime.fromtimestamp(at.timestamp(), ZoneInfo(schedule.timezone or "UTC")) for at in dates]
 
 

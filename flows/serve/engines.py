@@ -62,8 +62,10 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
             analyzer.wait_ready()
             routers.append(analyze_router(partial(analyze.answer, analyzer)))
         if "classify" in load or "live" in load:
-            most = settings.live.max_sessions if "live" in load else 0
-            classifier = stack.enter_context(Classifier(settings, pool=pool, database=database, live_sessions=most))
+            max_sessions = settings.live.max_sessions if "live" in load else 0
+            classifier = stack.enter_context(
+                Classifier(settings, pool=pool, database=database, live_sessions=max_sessions)
+            )
             if "classify" in load:
                 classifier.wait_ready()
                 routers.append(classify_router(partial(classify.answer, classifier)))

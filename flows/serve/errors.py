@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from infra.validation import describe_fault
 from reelabel.errors import JobError, ReelabelError, TransientError
-from reelabel.text import escape_controls
+from reelabel.text import escape_controls, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -82,7 +82,7 @@ def invalid_request(faults: Iterable[ErrorDetails]) -> RequestError:
 def _clause(fault: ErrorDetails) -> str:
     if fault["type"] in {"json_invalid", "json_type"}:
         return f"The body is not valid JSON ({fault.get('ctx', {}).get('error', 'no object')})"
-    where = ".".join(map(str, fault["loc"]))
+    where = ".".join(shorten(str(part)) for part in fault["loc"])  # a client's own fields are as long as it likes
     clause = describe_fault(fault, {"extra_forbidden": "unknown field"})
     return f"{where}: {clause}" if where else f"The body {clause}"
 
@@ -91,7 +91,7 @@ def add_error_handlers(app: FastAPI) -> None:
     """Make an application answer every error with a code and a message."""
     app.add_exception_handler(ReelabelError, _answer)
     for gone in GONE:
-        app.add_exception_handler(gone, _answer_nobody)
+        app.add_exception_handler(gone, _answer_disconnected)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(Exception, _answer)
 
@@ -117,7 +117,7 @@ async def _answer(_request: Request, error: Exception) -> JSONResponse:
             )
 
 
-async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+async def _answer_disconnected(_request: Request, _error: Exception) -> Response:
     return Response(status_code=_CLIENT_GONE)  # for the record
 
 

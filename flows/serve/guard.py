@@ -48,13 +48,13 @@ class Guard:
 
     def _refuse(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        if (host := self._strange_host(headers)) is not None:
+        if (host := self._foreign_host(headers)) is not None:
             return error_response(
                 "host_refused",
                 f"This service listens on loopback, not as {host}; use 127.0.0.1, or set serve.token.",
                 HTTPStatus.MISDIRECTED_REQUEST,
             )
-        if (origin := self._strange_origin(headers)) is not None:
+        if (origin := self._foreign_origin(headers)) is not None:
             return error_response(
                 "origin_refused",
                 f"Origin {origin} is not allowed; add it to serve.origins.",
@@ -68,13 +68,13 @@ class Guard:
             )
         return None
 
-    def _strange_host(self, headers: Headers) -> str | None:
+    def _foreign_host(self, headers: Headers) -> str | None:
         if self._settings.token or self._settings.host not in LOOPBACK:
             return None
         host = headers.get("host", "")
         return None if _name_in(host) in LOOPBACK else host or "named"
 
-    def _strange_origin(self, headers: Headers) -> str | None:
+    def _foreign_origin(self, headers: Headers) -> str | None:
         origin = headers.get("origin")
         if origin is None or origin in self._settings.origins or origin.partition("://")[2] == headers.get("host"):
             return None
@@ -85,11 +85,11 @@ class Guard:
             return True
         expected = self._settings.token.get_secret_value().encode()
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        given = credentials.strip().encode("latin-1")  # as Starlette has decoded it
-        if scope["type"] == "websocket" and not given:  # a browser's WebSocket cannot set headers
+        token = credentials.strip().encode("latin-1")  # as Starlette has decoded it
+        if scope["type"] == "websocket" and not token:  # a browser's WebSocket cannot set headers
             [credentials, *_] = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-            scheme, given = "bearer", credentials.encode()
-        return scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
+            scheme, token = "bearer", credentials.encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(token, expected)
 
 
 def _name_in(host: str) -> str | None:

@@ -15,10 +15,10 @@ MAX_HEAD_BYTES = 16 * 1024
 _READ_BYTES = 16 * 1024
 # Time for usual data; for the excess, a connection waits this many times as long.
 _USUAL_S_PER_BYTE, _SHARE = 1 / 50e6, 50
-_LEAST_PAUSE_S = 0.01
+_MIN_PAUSE_S = 0.01
 
 
-class _Turns:
+class _FairTransport:
     """An asyncio transport that pauses reading for its protocol, or until its connection's next turn."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401 - asyncio's
@@ -43,7 +43,7 @@ class _Turns:
         """Pause reading if this many bytes took unusually long."""
         self._owed_s = max(0.0, self._owed_s + spent_s - size * _USUAL_S_PER_BYTE)
         pause_s = _SHARE * self._owed_s
-        if pause_s < _LEAST_PAUSE_S or self._waits_for_turn or self._transport.is_closing():
+        if pause_s < _MIN_PAUSE_S or self._waits_for_turn or self._transport.is_closing():
             return
         self._waits_for_turn, self._owed_s = True, 0.0
         self._transport.pause_reading()
@@ -55,12 +55,14 @@ class _Turns:
             self._transport.resume_reading()
 
 
-class _InTurns(asyncio.Protocol):
+class _FairProtocol(asyncio.Protocol):
     loop: asyncio.AbstractEventLoop
     transport: Any
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401
-        super().connection_made(transport if isinstance(transport, _Turns) else _Turns(transport, self.loop))  # type: ignore[arg-type]
+        if not isinstance(transport, _FairTransport):
+            transport = _FairTransport(transport, self.loop)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         transport, began_s = self.transport, time.thread_time()
@@ -68,10 +70,10 @@ class _InTurns(asyncio.Protocol):
         transport.charge(time.thread_time() - began_s, len(data))
 
 
-class WebSocketProtocol(_InTurns, WebSocketsSansIOProtocol): ...
+class WebSocketProtocol(_FairProtocol, WebSocketsSansIOProtocol): ...
 
 
-class HttpProtocol(_InTurns, H11Protocol):
+class HttpProtocol(_FairProtocol, H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
         super().__init__(*arguments, **options)
         self.conn = _StrictConnection(h11.SERVER, MAX_HEAD_BYTES)

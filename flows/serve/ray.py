@@ -112,7 +112,7 @@ def application(arguments: dict[str, str]) -> serve.Application:
         engine, encoder, streams
     )
     ingress = _deploy(
-        serve.ingress()(Ingress), settings, target=slots / 2, most=slots * _REFUSED_PER_SLOT, cpus=_INGRESS_CPUS
+        serve.ingress()(Ingress), settings, target=slots / 2, max_ongoing=slots * _REFUSED_PER_SLOT, cpus=_INGRESS_CPUS
     )
     return ingress.bind(decoder)
 
@@ -134,7 +134,7 @@ def _checked(settings: Settings) -> Settings:
 
 
 def _count(engines: int | str) -> int:
-    """Return the engines of a replica: one for `auto`."""
+    """Return the number of engines of a replica: one for `auto`."""
     return engines if isinstance(engines, int) else 1
 
 
@@ -143,7 +143,7 @@ def _deploy(
     settings: Settings,
     *,
     target: float,
-    most: int | None = None,
+    max_ongoing: int | None = None,
     cpus: float,
     gpus: int = 0,
 ) -> serve.Deployment:
@@ -153,18 +153,18 @@ def _deploy(
         deployed: Its class.
         settings: The time limit of its shutdown.
         target: Target requests in progress per replica.
-        most: Maximum requests in progress per replica, and queued per caller; None is twice the target.
+        max_ongoing: Maximum requests in progress per replica, and queued per caller; None is twice the target.
         cpus: CPUs per replica.
         gpus: GPUs per replica.
     """
-    most = most or round(2 * target)
+    max_ongoing = max_ongoing or round(2 * target)
     return serve.deployment(
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         autoscaling_config=AutoscalingConfig(
             min_replicas=1, max_replicas=_MAX_REPLICAS, target_ongoing_requests=target
         ),
-        max_ongoing_requests=most,
-        max_queued_requests=most,
+        max_ongoing_requests=max_ongoing,
+        max_queued_requests=max_ongoing,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
         graceful_shutdown_timeout_s=settings.serve.stop_timeout_s,
     )(deployed)
@@ -186,20 +186,20 @@ class Ingress:
         handle, load = self._decoder, self._service.settings.serve.load
         routers = []
         if "analyze" in load:
-            routers.append(analyze_router(partial(_ask, handle.analyze)))
+            routers.append(analyze_router(partial(_forward, handle.analyze)))
         if "classify" in load:
-            routers.append(classify_router(partial(_ask, handle.classify)))
+            routers.append(classify_router(partial(_forward, handle.classify)))
         return make_app(self._service, routers)
 
     def __del__(self) -> None:
         self._stack.close()
 
 
-def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN401
+def _forward(method: Any, request: BaseModel, upload: str | None) -> Any:  # noqa: ANN401
     """Send a request to the decoder; the measured time includes the round trip."""
     began_s = time.perf_counter()
     video = Path(upload).read_bytes() if upload else None
-    answer = call(method, asked, video)
+    answer = call(method, request, video)
     total_ms = (time.perf_counter() - began_s) * 1e3
     stage_ms = {name: ms for name, ms in answer.stage_ms.items() if name != "other"}
     return answer.model_copy(update={"stage_ms": with_unattributed(stage_ms, total_ms), "total_ms": total_ms})
@@ -233,16 +233,16 @@ class Decoder:
                 self._classifier.wait_ready()
             self._stack = stack.pop_all()
 
-    def classify(self, asked: ClassifyRequest, video: bytes | None) -> object:
-        with self._kept(video) as upload:
-            return result_or_error(partial(classify.answer, self._classifier, asked, upload))
+    def classify(self, request: ClassifyRequest, video: bytes | None) -> object:
+        with self._stored(video) as upload:
+            return result_or_error(partial(classify.answer, self._classifier, request, upload))
 
-    def analyze(self, asked: AnalyzeRequest, video: bytes | None) -> object:
-        with self._kept(video) as upload:
-            return result_or_error(partial(analyze.answer, self._analyzer, asked, upload))
+    def analyze(self, request: AnalyzeRequest, video: bytes | None) -> object:
+        with self._stored(video) as upload:
+            return result_or_error(partial(analyze.answer, self._analyzer, request, upload))
 
     @contextmanager
-    def _kept(self, video: bytes | None) -> Iterator[str | None]:
+    def _stored(self, video: bytes | None) -> Iterator[str | None]:
         """Yield the path of an uploaded video on this machine."""
         if video is None:
             yield None

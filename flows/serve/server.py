@@ -39,7 +39,7 @@ _SWEEP_S = 1.0
 _POLL_S = 0.05
 _END_S = 5.0
 # Bytes buffered for a client that does not read. Messages wait for it, but answers to its pings do not.
-_MOST_UNREAD_BYTES = 16 * 1024**2
+_MAX_UNREAD_BYTES = 16 * 1024**2
 _HEAD, _HANDSHAKE, _READING = "the head of a request", "a handshake", "a client that reads the rest"
 
 
@@ -246,7 +246,7 @@ class Sweeper:
         now_s, before, self._waits = time.monotonic(), self._waits, {}
         for connection in list(connections):
             transport, waits_for = connection.transport, _waits_for(connection)
-            if transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
                 transport.abort()
             if waits_for is None:
                 continue

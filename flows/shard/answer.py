@@ -1,4 +1,4 @@
-"""A shard's jobs answered: by the task of a run, whose rows it writes, or of a single request, without rows."""
+"""Answers the jobs of a shard: in the task of a run, which writes their rows, or for a single request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.shard.answering import ShardOutcome
+from flows.shard.context import ShardOutcome
 from flows.shard.extract import FrameStream, extract_jobs
 from flows.shard.infer import ask_copies, escalate, infer_views
 from flows.shard.report import make_shard_report, record_results, shard_in_progress, stage_ms_of, write_ended
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Executor
 
-    from flows.shard.answering import AnswerContext, InferenceContext
+    from flows.shard.context import AnswerContext, InferenceContext
     from flows.shard.report import ShardReport
     from tasks.domain import Shard
     from tasks.domain.chunks import CutShard
@@ -67,8 +67,8 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
         return None
     ended_before = outcome.ended
     answered = {name: each for name, each in context.answered_chunks(cut).items() if name not in ended_before}
-    asked = [job for job in cut.shard.jobs if job.job_id not in answered and job.job_id not in ended_before]
-    infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
+    unanswered = [job for job in cut.shard.jobs if job.job_id not in answered and job.job_id not in ended_before]
+    infer_views(stream, group_by_views(unanswered, context.spec.sampling), context, outcome)
     if stream.extracted is None:
         return None
     escalate(context, outcome)
@@ -93,7 +93,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
 
 
 def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[ShardResults, dict[str, float]]:
-    """Extract and answer jobs of no run, as a run does; also return milliseconds by step of a stage.
+    """Extract and answer jobs of no run, as a run does; also return the milliseconds of each step.
 
     Raises:
         TransientError: The store or the engine is unavailable.
@@ -110,9 +110,9 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
 def merge_ended(
     cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
 ) -> ShardResults:
-    """Make one outcome a job of those of its chunks, or of the job that was asked instead.
+    """Give each job one outcome: merge those of its chunks, or copy the answer of its near-duplicate.
 
-    `answered` are the answers that earlier runs had, by chunk id.
+    `answered` has the answers of earlier runs, by chunk id.
     """
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:

@@ -48,12 +48,12 @@ _LOG = logging.getLogger("reelabel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptionContext:
-    """The describer, the writer and the threads with which shards are described.
+    """What shards are described with: the describer, the writer and the threads.
 
     Attributes:
         workers: Threads, each of which describes a video.
         gpus: Returns the number of GPUs that the encoder holds.
-        spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
+        spent_ms: Milliseconds so far by phase, into which `RunPhase.DECODE` is split.
     """
 
     describer: VideoDescriber
@@ -101,7 +101,7 @@ def _describe(shard: Shard, context: DescriptionContext) -> tuple[ShardResults, 
     extractor = context.describer.embedder.extractor
     began_s = time.time()
     with context.profile.doing(RunPhase.DECODE):
-        known = extractor.stat_many(shard.video_uris)
+        known = extractor.objects.stat_many(shard.video_uris)
         vectors, read_ms = _read_vectors(shard, context)
         outcomes = _describe_all(shard, context, known, vectors)
         with suppress(InternalError), failing_alone("Writing the vectors of the shard"):

@@ -22,6 +22,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from tasks.domain import RunPhase, Stage, group_by_views
 from tasks.domain.chunks import CutVideo, cut_job, cut_shard
+from tasks.frame_cache.look import look_at
 from tasks.plans.extracted import ExtractedShard
 from tasks.relevance import RelevantExtractor
 from tasks.survey.cost import stated_length_s
@@ -77,7 +78,7 @@ class FrameStream:
         return self._cut
 
     def wait_for_jobs(self) -> CutShard | None:
-        """Wait for the shard's jobs as they are asked; None if its extraction failed before they were known."""
+        """Wait until the shard's jobs have been cut into chunks; return None if its extraction failed before that."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over.is_set() or self._cut is not None)
         return self._cut
@@ -151,7 +152,7 @@ def extract_shard(
 def extract_jobs(
     shard: Shard, extractor: FrameExtractor, *, workers: Executor, stream: FrameStream
 ) -> tuple[ExtractedShard, dict[tuple[View, ...], list[Job]]]:
-    """Cut a shard's jobs, and prepare what they show; also return the jobs, or their chunks, by their views."""
+    """Cut a shard's jobs, and prepare what they show; also return the jobs or chunks by their views."""
     cut = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
     shown = group_by_views(cut.shard.jobs, extractor.sampling)
     views = tuple(dict.fromkeys(chain.from_iterable(shown)))
@@ -162,7 +163,7 @@ def extract_jobs(
 
 
 def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executor) -> CutShard:
-    """Cut the jobs of a shard that the plan wants cut, by the lengths that their videos state.
+    """Cut the jobs of a shard that have a `chunk_s`, by the lengths that their videos state.
 
     The indexes that are read stay in the extractor's cache.
     """
@@ -172,13 +173,13 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
             jobs.setdefault(job.video_uri, []).append(job)
     if not jobs:
         return cut_shard(shard, {})
-    known = extractor.stat_many(shard.video_uris)
+    known = extractor.objects.stat_many(shard.video_uris)
 
     def length_of(uri: str) -> tuple[ObjectInfo | None, CutVideo | JobError]:
         info = known.get(uri)
         try:
             with failing_alone(f"The look at {redact_uri(uri)}"):
-                seen = extractor.look(uri, info)
+                seen = look_at(extractor, uri, info)
                 info = seen.info
                 length_s = stated_length_s(seen, extractor.limits)
                 for job in jobs[uri]:
@@ -212,7 +213,7 @@ def extract_views(
     """
     began_s = time.time()
     faults, cut_videos = (cut.faults, cut.videos) if cut else ({}, {})
-    known = cut.known if cut and cut.known is not None else extractor.stat_many(shard.video_uris)
+    known = cut.known if cut and cut.known is not None else extractor.objects.stat_many(shard.video_uris)
 
     def prepare(view: View) -> tuple[ExtractedVideo | JobError, float]:
         fault = faults.get(view.video_uri)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from flows.shard.answering import ShardOutcome
+from flows.shard.context import ShardOutcome
 from flows.shard.extract import FrameStream, extract_views, log_rewritten, prepare_view
 from flows.shard.report import record_videos
 from infra.logs import in_context
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
-    from flows.shard.answering import AnswerContext, Shown
+    from flows.shard.context import AnswerContext, Shown
     from reelabel_engine.protocol import Question
     from tasks.domain import Job, RunSpec
     from tasks.frame_cache.extractor import ExtractedVideo
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _MAX_CONCURRENT_READS = 4
 # While one group of a shard is being answered, the next is being read and sent.
 MAX_CONCURRENT_GROUPS = 2
-# What a group has in flight at a time, however many orders its questions have, and however long they and their videos
-# are. Tokens are estimated: one for each byte of text, and for each 28 by 28 pixels.
+# Limits of what a group has in flight, whatever the number of orders and the lengths of its questions and videos.
+# Tokens are estimated: one per byte of text, and one per 28 by 28 pixels.
 MAX_PROMPTS = 256
 MAX_TOKENS = 1024**2
 _VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
@@ -60,9 +60,6 @@ def infer_views(
     with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads, ThreadPoolExecutor(_MAX_CONCURRENT_READS) as readers:
         for group in group_arrivals(stream, by_views, context, shard_outcome):
             prepared = _split_faulty(group, by_views, shard_outcome)
-            if len(by_views) == 1:  # as of a single request: there is nothing else to do meanwhile
-                _infer_group(prepared, context, shard_outcome, readers)
-                continue
             in_progress.append(threads.submit(in_context(_infer_group), prepared, context, shard_outcome, readers))
             if len(in_progress) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
                 in_progress.popleft().result()
@@ -71,7 +68,7 @@ def infer_views(
 
 
 class _Arrivals:
-    """Views as they arrive, and what jobs show that is complete by then."""
+    """Collects views as they arrive, and finds the jobs whose views are complete."""
 
     def __init__(self, shown: Iterable[Shown]) -> None:
         self.complete: deque[Shown] = deque()
@@ -90,19 +87,19 @@ class _Arrivals:
             if not self._missing[views]:
                 self.complete.append(views)
 
-    def take(self, most_bytes: int) -> dict[Shown, list[ExtractedVideo | JobError]]:
-        """Take what is complete, in order, as long as its frames fit into `most_bytes`; at least one."""
-        taken: dict[Shown, list[ExtractedVideo | JobError]] = {}
+    def take(self, max_bytes: int) -> dict[Shown, list[ExtractedVideo | JobError]]:
+        """Take complete sets of views, in order, as long as their frames fit into `max_bytes`; at least one."""
+        group: dict[Shown, list[ExtractedVideo | JobError]] = {}
         seen: set[View] = set()
         size_bytes = 0
         while self.complete:
             views = self.complete[0]
             size_bytes += sum(map(self._bytes, {*views} - seen))
-            if taken and size_bytes > most_bytes:
+            if group and size_bytes > max_bytes:
                 break
             seen |= {*views}
-            taken[self.complete.popleft()] = [self._outcomes[view] for view in views]
-        return taken
+            group[self.complete.popleft()] = [self._outcomes[view] for view in views]
+        return group
 
     def _bytes(self, view: View) -> int:
         outcome = self._outcomes[view]
@@ -112,7 +109,7 @@ class _Arrivals:
 def group_arrivals(
     stream: FrameStream, shown: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
 ) -> Iterator[dict[Shown, list[ExtractedVideo | JobError]]]:
-    """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
+    """Yield groups of complete sets of views that fit into one batch; while one is answered, the next one grows."""
     arrivals, consumed = _Arrivals(shown), 0
     while True:
         with context.profile.doing(RunPhase.DECODE):
@@ -151,7 +148,7 @@ def _split_faulty(
 
 
 def ask_copies(copies: Mapping[str, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome) -> None:
-    """Ask the jobs themselves that were to get the answer of a job that failed, or whose video was replaced since."""
+    """Answer the jobs that cannot get the answer of another job, because that job failed or its video was replaced."""
     usable, ended = {each.job.job_id for each in shard_outcome.results if each.can_be_copied}, shard_outcome.ended
     jobs = [job for first, others in copies.items() if first not in usable for job in others if job.job_id not in ended]
     _extract_and_infer(group_by_views(jobs, context.spec.sampling), context, shard_outcome)
@@ -167,7 +164,7 @@ def _extract_and_infer(
     shard, stream = Shard(index=shard_outcome.index, jobs=jobs), FrameStream()
     with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
         stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-    # Its outcomes go into the same lists; the views that have arrived are those of its own stream.
+    # The copy shares the lists of outcomes, but counts the views of its own stream.
     infer_views(stream, by_views, context, replace(shard_outcome, arrived=0))
 
 
@@ -317,7 +314,7 @@ def _read_group(
 ) -> dict[View, tuple[ExtractedVideo, bytes | JobError]]:
     read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
     with context.profile.doing(RunPhase.CACHE_READ):
-        outcomes = (map if len(group) == 1 else readers.map)(in_context(partial(_read, context)), group, group.values())
+        outcomes = readers.map(in_context(partial(_read, context)), group, group.values())
         for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
             shard_outcome.read_ms[view] = shard_outcome.read_ms.get(view, 0.0) + read_ms
             if video is not group[view]:
@@ -369,9 +366,9 @@ def _routed_by(views: Shown, videos: Sequence[ExtractedVideo], spec: RunSpec) ->
 def _fail(
     jobs: Sequence[Job], views: Shown, found: Sequence[tuple[JobError | None, str | None]], shard_index: int
 ) -> list[Failure]:
-    """Return the failures of jobs, for the first of their videos that cannot be used.
+    """Return the failures of jobs because of the first of their videos that cannot be used.
 
-    `found` has why each of what they show cannot be used, if so, and its version, if known.
+    `found` has the fault of each view, None if it can be used, and the fingerprint of its video, if known.
     """
     view, fault = next((view, fault) for view, (fault, _) in zip(views, found, strict=True) if fault)
     cause, uri = Rejected.of(fault), redact_uri(view.video_uri)

@@ -1,4 +1,4 @@
-"""A queue of shards: lease them one after another, of the plans that a flow serves, and release failed ones."""
+"""A queue of shards: leases them one after another, from the plans that a flow serves, and releases failed ones."""
 
 from __future__ import annotations
 
@@ -44,10 +44,6 @@ _POLL_S = 0.5
 _IDLE_TIMEOUT_S = 300.0  # unless a flow is given another: longer than a planner takes between two plans
 
 
-def _without_budget() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedShard:
     plan: Plan
@@ -55,31 +51,22 @@ class LeasedShard:
     shard: Shard = field(repr=False)
 
 
-def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManager[None]:
+def shard_logged(plan: Plan, lease: Lease, stage: str | None) -> AbstractContextManager[None]:
     """Add a shard and its stage to the log lines of the body; None is both stages.
 
     Its run is that of the context, or else the one that made its plan.
     """
-    return index_logged(leased.plan.plan_id, leased.plan.run_id, leased.lease.shard_index, stage=stage)
-
-
-def index_logged(plan_id: UUID, run_id: UUID, index: int, *, stage: str | None) -> AbstractContextManager[None]:
-    """Do the same for a shard that was not read yet."""
-    return logged(run=log_fields().get("run", run_id), plan=plan_id, shard=index, stage=stage)
-
-
-def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
-    holder = holder_name(socket.gethostname(), own_process())
-    return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
+    run_id = log_fields().get("run", plan.run_id)
+    return logged(run=run_id, plan=plan.plan_id, shard=lease.shard_index, stage=stage)
 
 
 @dataclass(slots=True, kw_only=True)
 class ShardQueue:
-    """Shards of some plans, leased on demand.
+    """Shards of one or more plans, leased on demand.
 
     Attributes:
         seal: Verifies the plans' files.
-        work: The stage to lease them for.
+        work: The stages for which shards are leased.
         plans: Returns the plans; called again whenever none of them has a shard to lease.
         has_ended: Whether to stop, given the seconds since the last lease; called at the same times.
         is_over_budget: Whether to lease no further shard; called before each.
@@ -94,41 +81,68 @@ class ShardQueue:
     work: Work
     plans: Callable[[], Sequence[Plan]]
     has_ended: Callable[[float], bool]
-    is_over_budget: Callable[[], bool] = _without_budget
+    is_over_budget: Callable[[], bool] = bool
     max_pending: int | None = None
     skip_lost_plans: bool = False
     _failures_in_row: int = 0
     _is_paused: bool = False
 
     @classmethod
+    @contextmanager
     def of_plan(
         cls,
         plan: Plan,
-        keeper: LeaseKeeper,
-        *,
-        objects: ObjectStore,
-        seal: Seal,
+        settings: Settings,
         database: Engine,
+        objects: ObjectStore,
+        *,
         is_over_budget: Callable[[], bool],
-    ) -> ShardQueue:
-        """Return the shards of one plan, to extract and to answer, until it is drained."""
-        return cls(
-            keeper=keeper,
-            objects=objects,
-            seal=seal,
-            database=database,
-            work=Work.BOTH,
-            plans=lambda: [plan],
-            has_ended=lambda _: is_drained(database, plan.plan_id),
-            is_over_budget=is_over_budget,
-        )
+    ) -> Iterator[ShardQueue]:
+        """Yield the queue of one plan, for both stages, which ends once the plan is drained."""
+        with _lease_keeper(database, settings) as keeper:
+            yield cls(
+                keeper=keeper,
+                objects=objects,
+                seal=settings.store.seal,
+                database=database,
+                work=Work.BOTH,
+                plans=lambda: [plan],
+                has_ended=lambda _: is_drained(database, plan.plan_id),
+                is_over_budget=is_over_budget,
+            )
+
+    @classmethod
+    @contextmanager
+    def of_worker(
+        cls,
+        served: ServedPlans,
+        work: Work,
+        settings: Settings,
+        objects: ObjectStore,
+        *,
+        plans: Callable[[], Sequence[Plan]] | None = None,
+        max_pending: int | None = None,
+    ) -> Iterator[ShardQueue]:
+        """Yield the queue of a worker for one stage of the plans that it serves, or of those that `plans` returns."""
+        with _lease_keeper(served.database, settings) as keeper:
+            yield cls(
+                keeper=keeper,
+                objects=objects,
+                seal=settings.store.seal,
+                database=served.database,
+                work=work,
+                plans=plans or served.plans,
+                has_ended=served.has_ended,
+                max_pending=max_pending,
+                skip_lost_plans=served.plan_id is None,
+            )
 
     def __iter__(self) -> Iterator[LeasedShard | None]:
         """Yield leased shards, and None whenever there is nothing to lease at the moment.
 
         Raises:
             PlanLostError: A plan's files are gone or were altered; the plan is dropped. Not with `skip_lost_plans`.
-            PlanForeignError: A plan was sealed with another key.
+            PlanForeignError: A plan was signed with another key.
             TransientError: The store or the database is unavailable.
         """
         plans = retry_outage(self.plans)
@@ -154,7 +168,7 @@ class ShardQueue:
         Raises:
             TransientError: Several shards in a row have failed, or a service stays unavailable.
         """
-        with shard_logged(leased, self._stage):
+        with shard_logged(leased.plan, leased.lease, self._stage):
             try:
                 result = work()
             except LeaseLostError as error:
@@ -166,6 +180,17 @@ class ShardQueue:
                 return None
             self._failures_in_row = 0
             return result
+
+    def finish(self, lease: Lease, *, state: str, message: str = "") -> None:
+        """Move a shard to its next state in a transaction of its own, and stop renewing its lease.
+
+        Raises:
+            LeaseLostError: Another worker holds the shard, or its plan was dropped.
+        """
+        try:
+            retry_outage(finish_alone, self.database, lease, state=state, message=message)
+        finally:
+            self.keeper.forget(lease)
 
     def retry_with_files(self, plan: Plan, work: Callable[[], Result]) -> Result:
         """Read or write files of a plan; see `retry_faults`."""
@@ -183,7 +208,7 @@ class ShardQueue:
                 return None
         # If the response to a claim is lost, no one renews the lease, and another worker gets the shard.
         while lease := retry_outage(self.keeper.claim, plan.plan_id, self.work):
-            with index_logged(plan.plan_id, plan.run_id, lease.shard_index, stage=self._stage):
+            with shard_logged(plan, lease, self._stage):
                 if lease.attempts >= MAX_ATTEMPTS:
                     self._give_up(lease)
                 elif shard := self._read(plan, lease):
@@ -218,8 +243,12 @@ class ShardQueue:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"
         get_run_logger().error("Shard %s: %s", lease.shard_index, message)
         with suppress(LeaseLostError):  # another worker has it, or its plan was dropped
-            retry_outage(finish_alone, self.database, lease, state="failed", message=message)
-        self.keeper.forget(lease)
+            self.finish(lease, state="failed", message=message)
+
+
+def _lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
+    holder = holder_name(socket.gethostname(), own_process())
+    return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
 
 CACHED_PLANS = 16
@@ -255,27 +284,6 @@ class ServedPlans:
             check_schema(database)
             limit_s = _IDLE_TIMEOUT_S if idle_timeout_s is None else idle_timeout_s
             yield cls(plan_id=plan_id, idle_timeout_s=limit_s, database=database)
-
-    def queue(
-        self,
-        work: Work,
-        *,
-        keeper: LeaseKeeper,
-        objects: ObjectStore,
-        seal: Seal,
-        max_pending: int | None = None,
-    ) -> ShardQueue:
-        return ShardQueue(
-            keeper=keeper,
-            objects=objects,
-            seal=seal,
-            database=self.database,
-            work=work,
-            plans=self.plans,
-            has_ended=self.has_ended,
-            max_pending=max_pending,
-            skip_lost_plans=self.plan_id is None,
-        )
 
     def plans(self) -> list[Plan]:
         """List the open plans to serve, oldest first; skip those that a worker of this version cannot process."""

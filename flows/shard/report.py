@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import metrics
 
 from infra.telemetry import traced
-from reelabel.coverage import count_reasons
 from reelabel.errors import JobError
 from tasks.domain import RunPhase, Stage, views_of
 from tasks.domain.cost import HELD, part_of_tally, tallied
+from tasks.domain.coverage import count_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from flows.shard.answering import ShardOutcome
+    from flows.shard.context import ShardOutcome
     from reelabel.sampling.options import Sampling
     from tasks.description.described import DescribedVideo
     from tasks.domain import Answer, Failure, JobResult, View, WallClockProfile
@@ -65,8 +65,8 @@ class ShardReport:
     """Counts and times of one shard.
 
     Attributes:
-        tally: Amounts that are summed over shards, by column of the run's row; those of its columns `stage_ms` and
-            `coverage` by `tallied`.
+        tally: Amounts to sum over shards, by column of the run's row; `stage_ms` and `coverage` are flattened by
+            `tallied`.
         between_s: Start and end of its extraction and inference, in seconds of Unix time.
     """
 
@@ -85,7 +85,7 @@ class ShardReport:
         return replace(self, tally={**self.tally, **amounts})
 
     def row(self, lap_ms: Mapping[str, float], gpus: int) -> dict[str, Any]:
-        """Return the column `report` of the shard: with the time since the worker's last one, and what GPUs it held."""
+        """Return the shard's column `report`; `lap_ms` is the worker's time by phase since its last shard."""
         gpu_ms = gpus * fsum(ms for part, ms in lap_ms.items() if part in HELD)
         tally = {**self.tally, **tallied("engines_ms", lap_ms), "gpu_ms": gpu_ms}
         return {"tally": tally, "gpus": gpus, "between_s": self.between_s}
@@ -100,7 +100,7 @@ def write_ended(
     lap: Callable[[], dict[str, float]],
     gpus: int,
 ) -> tuple[ShardResults, ShardReport, float]:
-    """Write the outcomes of a shard's jobs, and its end; return both as written, and for how many milliseconds.
+    """Write the outcomes of a shard's jobs, and finish the shard; return both as written, and the milliseconds taken.
 
     `lap` returns the worker's milliseconds by part since its last shard; if nothing is written, they are charged to the
     next attempt or shard.
@@ -133,7 +133,7 @@ def make_shard_report(
 ) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
-    `outcomes` are those of its jobs as they were asked: of chunks where they were cut.
+    `outcomes` are per question, `ended` per job: a job that was cut has a question for each chunk.
     """
     videos, answers = outcomes.videos, [result.answer for result in outcomes.results]
     # By frame file, which several passes of a video may share.
@@ -154,7 +154,7 @@ def make_shard_report(
 
 
 def stage_ms_of(outcome: ShardOutcome) -> dict[str, float]:
-    """Return the milliseconds that answering jobs took by step, summed over what was done at the same time."""
+    """Return the milliseconds that answering jobs took by step, summed over concurrent work."""
     spent = [video.provenance for video in outcome.videos]
     answers = [result.answer for result in outcome.results]
     embed_ms = sum(each.embed_ms for each in spent)
@@ -170,14 +170,14 @@ def stage_ms_of(outcome: ShardOutcome) -> dict[str, float]:
 
 
 def _count_coverage(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
-    """Count the coverage of segments answered from keyframes, except for tasks that keyframes always suit."""
+    """Count segments answered from keyframes by coverage, except for tasks that keyframes always suit."""
     by_keyframes = [each for each in results if each.provenance.sampler == "keyframes"]
     shown = {views_of(each.job, sampling): each.provenance.coverage for each in by_keyframes}
     return count_reasons(coverage for views, coverage in shown.items() if any(_by_video(view) for view in views))
 
 
 def _by_video(view: View) -> bool:
-    """Return whether keyframes were shown because of what the video is, and not of what the job is."""
+    """Return whether keyframes were shown because of the video, and not because of the job."""
     return view.shown not in ("keyframes", "image")
 
 

@@ -50,8 +50,8 @@ def retry_outage(call: Callable[Arguments, Result], *arguments: Arguments.args, 
 def retry_faults(call: Callable[[], Result], services: Mapping[type[TransientError], Callable[[], object]]) -> Result:
     """Call an idempotent function that may fail although its services respond; try four times in all.
 
-    After each failure, wait for the service if its check finds it unavailable; checks go by the error that is raised
-    when a service is.
+    `services` has a check of a service for each class of error that its outage raises. After a failure of that class,
+    the check is retried until the service responds.
 
     Raises:
         TransientError: The call fails although the services respond, or one of them stays unavailable.

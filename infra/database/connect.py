@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
 
 _DRIVER = "postgresql+psycopg"
-# If the host disappears, no packet ends the connection, and the system's default timeouts are far too long.
+# If the host disappears, nothing ends the connection, and the system's default timeouts are far too long.
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 _POOL_SIZE = 4  # planning uses two, the heartbeat a third
 _TIMEOUT_S = 10
@@ -33,13 +33,12 @@ _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
 _REFUSED = ("28", "3D", "42501")
 # A server that cannot prove that it knows the password is not sent it; it counts as unavailable.
 _IMPOSTOR = "authentication method requirement"
-_SIGNS = re.compile(
+_REFUSAL_MESSAGE = re.compile(
     r"authentication failed|authentication method|password|certificate|private key|does not support SSL|"
     r"does not match host name|does not exist|permission denied|pg_hba|alert unknown ca"
 )
-# The server has ended a session, in the last two cases for its own limits of time; or it is read-only, and has failed
-# over, or is about to.
-_PASSING = (
+# The server has ended the session (in the last two cases by its timeouts), or is read-only because of a failover.
+_TRANSIENT = (
     *(psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction),
     *(psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout),
 )
@@ -209,7 +208,7 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
         detail = detail.partition(guess)[0]
     detail = detail.rstrip(".")
     state = getattr(error, "sqlstate", None) or ""
-    is_refused = "connection failed" in detail and _SIGNS.search(detail) and _IMPOSTOR not in detail
+    is_refused = "connection failed" in detail and _REFUSAL_MESSAGE.search(detail) and _IMPOSTOR not in detail
     if state.startswith(_REFUSED) or is_refused:
         return ConfigurationError(f"Postgres refuses the login: {detail}. Fix its URL in [database], or its rights.")
     if isinstance(error, psycopg.errors.DiskFull):
@@ -223,7 +222,7 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
             f"Postgres ended a statement ({detail}); raise statement_timeout of the login or of the database, and try "
             "again."
         )
-    if isinstance(error, _PASSING):
+    if isinstance(error, _TRANSIENT):
         return DatabaseUnavailableError(
             f"Postgres failed: {detail}. Check that it is running and that database.url is correct."
         )

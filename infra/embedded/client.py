@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
-from infra.embedded.postgres import Postgres, forget_variables
+from infra.embedded.postgres import Postgres, unset_libpq_variables
 from infra.embedded.prefect import PrefectServer, worker_environment
 from infra.embedded.s3_server import S3Server
 from infra.processes import MARKER
@@ -86,22 +86,23 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
 def stop(home: Path) -> None:
     """Stop all services of a home folder, even if they are kept, or others use them."""
     folder = Home(home)
-    for use in [use for use in _USES if use.home.path == folder.path]:
+    for use in [each for each in _USES if each.home.path == folder.path]:
         use.forget()
-    while connection := _connected(folder):
+    while connection := _connect(folder):
         with closing(connection):
             connection.stop()
-    folder.end_remains()
+    folder.kill_leftovers()
 
 
 def status(home: Path) -> list[ServiceStatus]:
     """Describe the services of a home folder, which need not exist."""
     found = _state(Home(home)).get("services", {}) if home.exists() else {}
+    ports = {name: each["port"] for name, each in found.items() if name != ServiceName.WORKER and each["port"]}
     return [
         ServiceStatus(
             name=name,
             pid=found[name]["pid"] if name in found else None,
-            address=f"127.0.0.1:{found[name]['port']}" if name in found and name != ServiceName.WORKER else None,
+            address=f"127.0.0.1:{ports[name]}" if name in ports else None,
             log=home.absolute() / "logs" / f"{name}.log",
         )
         for name in ServiceName
@@ -139,7 +140,8 @@ def with_running_services(settings: Settings) -> Settings:
         return settings
     home = Home(settings.home)
     found = _state(home).get("services", {})
-    ports = {name: found[name]["port"] for name in missing_services(settings, frozenset(ServiceName)) if name in found}
+    wanted = missing_services(settings, frozenset(ServiceName))
+    ports = {name: found[name]["port"] for name in wanted if name in found and found[name]["port"]}
     if ports:
         home.require_private()
     return _with_addresses(settings, home, ports)
@@ -150,7 +152,7 @@ class _EndedError(Exception):
 
 
 class _Connection:
-    """A connection to a supervisor, with the state that it sent first; making it and `ask` raise _EndedError."""
+    """A connection to a supervisor, with the state that it sent first; the constructor and `ask` raise _EndedError."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -206,7 +208,7 @@ class _Use:
         self.home = home
         self._connection: _Connection | None = None
         self._is_closed = False
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         _USES.append(self)
 
     def start(self, settings: Settings, wanted: frozenset[ServiceName]) -> Settings:
@@ -215,17 +217,17 @@ class _Use:
         if not embedded:
             return _with_addresses(settings, self.home, {})
         for _ in range(_ATTEMPTS):
-            with suppress(_EndedError), self._asking:
+            with suppress(_EndedError), self._lock:
                 return self._start(settings, embedded)
             if self._is_closed:
                 break
-            self._drop()
+            self._disconnect()
         raise ConfigurationError(
             f"The supervisor of the services of {self.home.path} ended; see its log {self.home.log('supervisor')}."
         )
 
     def _start(self, settings: Settings, embedded: frozenset[ServiceName]) -> Settings:
-        connection = self._connection = self._connection or _opened(self.home)
+        connection = self._connection = self._connection or _connect_or_start(self.home)
         as_json = settings.log.format == "json"
         ports = connection.ask(start=sorted(embedded - {ServiceName.WORKER}), as_json=as_json)["ports"]
         started = _with_addresses(settings, self.home, {ServiceName(name): port for name, port in ports.items()})
@@ -251,11 +253,11 @@ class _Use:
     def forget(self) -> None:
         """Close the connection, as in a forked process, which does not use the services."""
         self._is_closed = True
-        self._drop()
+        self._disconnect()
         if self in _USES:
             _USES.remove(self)
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection:
             self._connection.close()
             self._connection = None
@@ -269,20 +271,29 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _opened(home: Home) -> _Connection:
-    while True:
-        while connection := _connected(home):
-            if connection.state["network"] != network():
-                connection.close()
-                raise _elsewhere(home)
-            if connection.state["home"] == str(home.path) and not connection.state["ending"]:
-                return connection
-            with closing(connection):  # the folder was moved: the services would not find their files
-                connection.stop()
-        _start_supervisor(home)
+def _connect_or_start(home: Home) -> _Connection:
+    if found := _connect_to_own(home):
+        return found
+    _start_supervisor(home)
+    if found := _connect_to_own(home):
+        return found
+    raise _EndedError
 
 
-def _connected(home: Home) -> _Connection | None:
+def _connect_to_own(home: Home) -> _Connection | None:
+    """Connect to the supervisor of a folder; wait for the end of one that is ending, or that began elsewhere."""
+    while connection := _connect(home):
+        if connection.state["network"] != network():
+            connection.close()
+            raise _elsewhere_error(home)
+        if connection.state["home"] == str(home.path) and not connection.state["ending"]:
+            return connection
+        with closing(connection):  # the folder was moved: the services would not find their files
+            connection.stop()
+    return None
+
+
+def _connect(home: Home) -> _Connection | None:
     while connection := home.connect():
         with suppress(_EndedError):
             return _Connection(connection)
@@ -300,13 +311,13 @@ def _start_supervisor(home: Home) -> None:
         check=False,
     )
     if done.returncode == IS_ELSEWHERE:
-        raise _elsewhere(home)
+        raise _elsewhere_error(home)
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise ConfigurationError(f"The supervisor of the services of {home.path} does not start: {last}")
 
 
-def _elsewhere(home: Home) -> ConfigurationError:
+def _elsewhere_error(home: Home) -> ConfigurationError:
     return ConfigurationError(
         f"The services of {home.path} are already running in another container or on another machine; stop them there "
         "with `reelabel down`, or set REELABEL_HOME to another folder."
@@ -314,7 +325,7 @@ def _elsewhere(home: Home) -> ConfigurationError:
 
 
 def _state(home: Home) -> Mapping[str, Any]:
-    connection = _connected(home)
+    connection = _connect(home)
     if connection is None:
         return {}
     with closing(connection):
@@ -324,10 +335,10 @@ def _state(home: Home) -> Mapping[str, Any]:
 def _with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
     updates: dict[str, object] = {"home": home.path}
     if ServiceName.POSTGRES in ports and not settings.database.is_set:
-        forget_variables()
-        updates["database"] = Postgres(home).database(ports[ServiceName.POSTGRES], settings.database)
+        unset_libpq_variables()
+        updates["database"] = Postgres(home).database_settings(ports[ServiceName.POSTGRES], settings.database)
     if ServiceName.S3 in ports:
-        updates["store"] = S3Server(home).store(ports[ServiceName.S3], settings.store)
+        updates["store"] = S3Server(home).store_settings(ports[ServiceName.S3], settings.store)
     if ServiceName.PREFECT in ports:
-        updates["prefect"] = PrefectServer(home).reached(ports[ServiceName.PREFECT], settings.prefect)
+        updates["prefect"] = PrefectServer(home).prefect_settings(ports[ServiceName.PREFECT], settings.prefect)
     return settings.model_copy(update=updates)

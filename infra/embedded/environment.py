@@ -20,7 +20,7 @@ _DEPLOYED = ("nightly", "watch")
 
 
 def export(settings: Settings) -> dict[str, str]:
-    """Return all settings as environment variables for processes without files; log none, they include passwords."""
+    """Return all settings as environment variables, for processes that read no files; they hold passwords."""
     from infra.settings import CONFIG_VARIABLE, SECRETS_VARIABLE  # noqa: PLC0415 - the supervisor does without
 
     variables = {

@@ -1,4 +1,4 @@
-"""A full disk of the embedded services, which their errors rarely name."""
+"""Full disks of the embedded services, whose errors rarely mention them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAL_SEGMENT_MIB = 16
 # What services write when they start: the first time their files, tables and pages, later next to nothing but WAL.
 _NEEDED_AT_FIRST_MIB = {ServiceName.POSTGRES: 48, ServiceName.S3: 1, ServiceName.PREFECT: 80, ServiceName.WORKER: 1}
 _NEEDED_MIB = {ServiceName.POSTGRES: _WAL_SEGMENT_MIB, ServiceName.S3: 1, ServiceName.PREFECT: 1, ServiceName.WORKER: 1}
-_SIGNS = (b"o space left on device", b"isk quota exceeded")  # begun as the program does, with or without a capital
+_SIGNS = (b"o space left on device", b"isk quota exceeded")  # without the first letter, whose case varies by program
 # The S3 server chooses the size of its volumes by that of the disk, between these.
 _SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 
@@ -31,7 +31,7 @@ _SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
     """Convert errors of services to a DiskFullError if the disk of their data and logs is full.
 
-    Where the body starts services, they fail with other errors than TransientError, too.
+    With `starting`, the body starts services, which also fail with errors other than TransientError.
     """
     kinds = (TransientError, ConfigurationError, OSError) if starting else (TransientError,)
     try:
@@ -56,20 +56,22 @@ def full_disk_behind(error: BaseException, home: Path) -> DiskFullError | None:
                 f"The disk of {s3_data(home)} was full; restart the S3 server with `reelabel up`, then run the same "
                 "command again."
             )
-        return _short_of_room(s3_data(home), _s3_needed_mib(home), "the embedded S3 server needs", "for another volume")
+        return _full_disk_error(
+            s3_data(home), _s3_needed_mib(home), "the embedded S3 server needs", "for another volume"
+        )
     # Postgres ends if it cannot write its WAL, and Prefect, which keeps its data there, fails with it.
     is_of_postgres = not isinstance(error, ReelabelError) or isinstance(
         error, DatabaseUnavailableError | ConfigurationError
     )
     if is_of_postgres and folder.port(ServiceName.POSTGRES):
-        return _short_of_room(home, _WAL_SEGMENT_MIB, "the embedded Postgres needs", "for another WAL segment")
+        return _full_disk_error(home, _WAL_SEGMENT_MIB, "the embedded Postgres needs", "for another WAL segment")
     return None
 
 
-def require_room(home: Home, starting: Iterable[ServiceName]) -> None:
+def require_space(home: Home, starting: Iterable[ServiceName]) -> None:
     """Raise DiskFullError if services have no room to start; they would fail in as many ways as they have files."""
     needed_mib = sum((_NEEDED_MIB if (home.path / name).exists() else _NEEDED_AT_FIRST_MIB)[name] for name in starting)
-    if full := _short_of_room(home.path, needed_mib, "the embedded services need", "to start"):
+    if full := _full_disk_error(home.path, needed_mib, "the embedded services need", "to start"):
         raise full
 
 
@@ -81,7 +83,7 @@ def s3_must_restart(home: Path) -> bool:
     return met_full_disk(Home(home).log(ServiceName.S3)) and _mib(s3_data(home))[1] > _s3_needed_mib(home)
 
 
-def _short_of_room(folder: Path, needed_mib: float, who: str, what_for: str) -> DiskFullError | None:
+def _full_disk_error(folder: Path, needed_mib: float, who: str, what_for: str) -> DiskFullError | None:
     if (free_mib := _mib(folder)[1]) >= needed_mib:
         return None
     return DiskFullError(

@@ -104,8 +104,8 @@ class Home:
         """Return what marks the processes of a service, as the value of `MARKER` in their environment."""
         return f"{service}:{self.path}"
 
-    def end_remains(self) -> None:
-        """Kill what services have left whose supervisor has ended."""
+    def kill_leftovers(self) -> None:
+        """Kill processes that services left behind when their supervisor was killed."""
         end_marked(*map(self.marker, ServiceName))
 
     def log(self, service: str) -> Path:
@@ -146,7 +146,7 @@ class Home:
 
     def listen(self) -> socket.socket:
         """Listen as the supervisor, which holds the lock, to processes of this user."""
-        self.forget_socket()
+        self.remove_socket()
         listening = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
@@ -157,7 +157,7 @@ class Home:
         listening.listen()
         return listening
 
-    def forget_socket(self) -> None:
+    def remove_socket(self) -> None:
         (self.run / _SOCKET).unlink(missing_ok=True)
 
     def open_lock(self) -> int:
@@ -167,7 +167,7 @@ class Home:
 
     @contextmanager
     def _socket_path(self) -> Iterator[str]:
-        """Yield a path of the socket that is short, as those of sockets must be, whatever the folder's is."""
+        """Yield a path of the socket that is short enough for a socket, however long the folder's path is."""
         folder = os.open(self.run, os.O_PATH | os.O_DIRECTORY)
         try:
             yield f"/proc/self/fd/{folder}/{_SOCKET}"

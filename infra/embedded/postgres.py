@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.embedded.home import Command, ServiceName, unprivileged_user
-from infra.processes import MARKER, is_zombie
+from infra.processes import MARKER
 from infra.program import APPLICATION
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError
@@ -42,7 +42,7 @@ class Postgres:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def database(self, port: int, base: DatabaseSettings) -> DatabaseSettings:
+    def database_settings(self, port: int, base: DatabaseSettings) -> DatabaseSettings:
         """Return `base` with the URLs, including passwords, of one login per role."""
         from pydantic import SecretStr  # noqa: PLC0415 - the supervisor does without
 
@@ -52,7 +52,7 @@ class Postgres:
     def administrator_url(self, port: int) -> str:
         return self._url(port, _ADMIN)
 
-    def own_database(self, name: str) -> str:
+    def create_database(self, name: str) -> str:
         """Create another service's database and login if needed; return `user:password@host:port/database`."""
         import psycopg  # noqa: PLC0415 - imported while initdb runs
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415
@@ -79,7 +79,7 @@ class Postgres:
         environment[MARKER] = self._home.marker(self.name)  # also for initdb
         if not data.exists():
             self._make_cluster(data, environment)
-        _forget_zombie(data / "postmaster.pid")
+        _remove_stale_pid_file(data / "postmaster.pid")
         network = ["-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
         # As root, Postgres runs as nobody, and so do others, who could open its shared memory in /dev/shm.
         memory = ["-c", "dynamic_shared_memory_type=mmap"]
@@ -90,7 +90,7 @@ class Postgres:
 
     def is_ready(self, port: int) -> bool:
         """Connect; on the first start, create the database and the roles with their logins."""
-        import psycopg  # noqa: PLC0415 - see own_database
+        import psycopg  # noqa: PLC0415 - see create_database
 
         try:
             with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
@@ -123,7 +123,7 @@ class Postgres:
 
     def _make_logins(self, port: int) -> None:
         """Let the roles log in themselves, since this server has no other users."""
-        import psycopg  # noqa: PLC0415 - see own_database
+        import psycopg  # noqa: PLC0415 - see create_database
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415
 
         with psycopg.connect(self.administrator_url(port), **_OPTIONS) as connection:
@@ -169,15 +169,20 @@ class Postgres:
         unfinished.rename(data)
 
 
-def _forget_zombie(pid_file: Path) -> None:
-    """Remove the file of a killed server that is still a zombie, as in a container without init: it seems to run."""
+def _remove_stale_pid_file(pid_file: Path) -> None:
+    """Remove the PID file of a killed server whose id is now that of another program, as in a restarted container.
+
+    Postgres would take that for a running server, as it would the server's own zombie, in a container without init.
+    """
     with suppress(FileNotFoundError, ValueError):
-        if is_zombie(int(pid_file.read_text().split("\n", 1)[0])):
+        pid = int(pid_file.read_text().split("\n", 1)[0])
+        program = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").partition("\0")[0]  # of a zombie, nothing
+        if "postgres" not in Path(program).name:
             pid_file.unlink()
 
 
-def forget_variables() -> None:
-    """Unset the user's PG* variables, which concern other servers: libpq takes from them what a URL leaves out."""
+def unset_libpq_variables() -> None:
+    """Unset the user's PG* variables, which are for other servers: libpq fills in from them what a URL leaves out."""
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]
 

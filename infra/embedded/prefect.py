@@ -22,6 +22,7 @@ from infra.embedded.environment import export
 from infra.embedded.home import Command, Home, ServiceName
 from infra.embedded.postgres import Postgres
 from infra.logs import PREFECT_JSON_LINES
+from infra.processes import is_own_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
     from infra.settings import PrefectSettings, Settings
 
-# How often a worker looks for runs; the embedded server can bear it, and runs begin sooner than after the usual 10 s.
+# How often a worker polls for runs, so that they begin sooner than with Prefect's default of 10 seconds.
 _QUERY_S = "2"
 _USER = "admin"
 _DATABASE = "prefect"
 _SECRET = "prefect-login"  # noqa: S105 - a file's name
 # A worker would make its `runner_storage` in the usual temporary folder, where it belongs to the first user who has run
-# one. Only Prefect itself has another: what flow runs write stays there.
-# Prefect imports much that is never garbage: it is collected rarely, and not once more at the end.
+# one. Only Prefect itself uses another folder; flow runs use the usual one.
+# Most of what Prefect imports is never garbage, so garbage is collected rarely, and not at exit.
 _MAIN = """
 import atexit, gc, sys, tempfile
 gc.set_threshold(10_000, *gc.get_threshold()[1:])
@@ -63,14 +64,14 @@ class PrefectServer:
     def api_url(self, port: int) -> str:
         return f"http://127.0.0.1:{port}/api"
 
-    def reached(self, port: int, base: PrefectSettings) -> PrefectSettings:
+    def prefect_settings(self, port: int, base: PrefectSettings) -> PrefectSettings:
         from pydantic import SecretStr  # noqa: PLC0415 - the supervisor does without
 
         return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
 
     def launch(self, port: int) -> Command:
         """Create its database on the first start, which requires a running Postgres; keep the UI's files in home."""
-        database = f"postgresql+asyncpg://{self._postgres.own_database(_DATABASE)}?ssl=disable"
+        database = f"postgresql+asyncpg://{self._postgres.create_database(_DATABASE)}?ssl=disable"
         return Command(
             command=_prefect_command(
                 self._home, self.name, "server", "start", "--host", "127.0.0.1", "--port", str(port)
@@ -87,6 +88,8 @@ class PrefectServer:
         )
 
     def is_ready(self, port: int) -> bool:
+        if not is_own_port(port):  # another user's, who has seen it among the arguments, and would get the login
+            return False
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
         try:
             connection.request("GET", "/api/health")

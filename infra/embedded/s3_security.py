@@ -36,7 +36,7 @@ class Certificate:
             key = ec.generate_private_key(ec.SECP256R1())
             private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             write_privately(self.key_path, private.decode())
-            write_privately(self.path, _signed_by_itself(key).public_bytes(Encoding.PEM).decode())
+            write_privately(self.path, _self_signed(key).public_bytes(Encoding.PEM).decode())
 
     def _is_usable(self) -> bool:
         try:
@@ -57,7 +57,7 @@ def mutual_tls(certificate: Certificate) -> dict[str, str]:
     return {**variables, **authorities, "WEED_HTTPS_CLIENT_ENABLED": "true"}
 
 
-def _signed_by_itself(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+def _self_signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     now, number = datetime.now(UTC), x509.random_serial_number()
     # A unique name: clients look for a certificate's issuer by name, and may know an earlier one.
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Reelabel {number:x}")])

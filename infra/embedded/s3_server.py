@@ -37,7 +37,7 @@ STORE_URI = f"s3://{_BUCKET}/cache"
 # The server also listens this far above its admin port.
 _ADMIN_OFFSET = 10_000
 _OWN_VARIABLES = ("WEED_", "AWS_", "S3_")  # those of the user concern other servers
-_INNER_PORTS = (
+_COMPONENT_PORTS = (
     "master.port",
     "master.port.grpc",
     "volume.port",
@@ -46,7 +46,7 @@ _INNER_PORTS = (
     "filer.port.grpc",
     "s3.port.grpc",
 )
-_WITHOUT = (
+_DISABLED = (
     "-admin.ui=false",
     "-webdav=false",
     "-s3.iam=false",
@@ -66,7 +66,7 @@ class S3Server:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def store(self, port: int, base: StoreSettings) -> StoreSettings:
+    def store_settings(self, port: int, base: StoreSettings) -> StoreSettings:
         from pydantic import SecretStr  # noqa: PLC0415 - the supervisor needs it only to ask whether this is ready
 
         return replace(
@@ -90,7 +90,7 @@ class S3Server:
         data.mkdir(exist_ok=True, mode=0o700)
         self._home.secret("mac-key")  # made by the supervisor, which is only one
         admin = _admin_port()
-        inner = {option: free_port() for option in _INNER_PORTS}
+        inner = {option: free_port() for option in _COMPONENT_PORTS}
         inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
         return Command(
             command=[
@@ -106,8 +106,11 @@ class S3Server:
                 f"-s3.cert.file={certificate.path}",
                 f"-s3.key.file={certificate.key_path}",
                 "-volume.preStopSeconds=0",
+                # In its folder: in /tmp, another user who knows the port could take the name, and it would not start.
+                "-s3.localSocket=s3.sock",
+                "-filer.localSocket=filer.sock",
                 *(f"-{option}={number}" for option, number in inner.items()),
-                *_WITHOUT,
+                *_DISABLED,
             ],
             environment={
                 **{name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)},
@@ -117,13 +120,15 @@ class S3Server:
             },
             folder=folder,  # it reads settings from the current one
             umask=0o077,  # for its files, and its sockets in /tmp
-            cleanup_paths=_sockets(port, inner),
+            cleanup_paths=_sockets(inner),
         )
 
     def is_ready(self, port: int) -> bool:
         """Write an object: the server lists buckets before it can store anything."""
         path, host = f"/{_BUCKET}/ready", f"127.0.0.1:{port}"
-        headers = _signed("PUT", path, host, key=self._home.secret("s3-key"), secret=self._home.secret("s3-secret"))
+        headers = _signed_headers(
+            "PUT", path, host, key=self._home.secret("s3-key"), secret=self._home.secret("s3-secret")
+        )
         try:
             trusted = ssl.create_default_context(cafile=self._certificate_path)
             connection = http.client.HTTPSConnection(host, timeout=_PROBE_S, context=trusted)
@@ -151,7 +156,7 @@ class S3Server:
         return path
 
 
-def _signed(method: str, path: str, host: str, *, key: str, secret: str) -> dict[str, str]:
+def _signed_headers(method: str, path: str, host: str, *, key: str, secret: str) -> dict[str, str]:
     """Return the headers of a request without a body, signed as S3 demands (AWS Signature Version 4).
 
     By hand, because boto3 would cost the supervisor half a second and 80 MiB.
@@ -188,10 +193,9 @@ def s3_program() -> str:
     return str(Path(found).absolute())
 
 
-def _sockets(port: int, inner: dict[str, int]) -> list[str]:
+def _sockets(inner: dict[str, int]) -> list[str]:
     """Return the sockets that the server creates in /tmp, wherever its data is."""
-    ports = {"s3": port, "filer": inner["filer.port"]}
-    ports |= {option.replace(".port.", "-"): number for option, number in inner.items() if option.endswith(".grpc")}
+    ports = {option.replace(".port.", "-"): number for option, number in inner.items() if option.endswith(".grpc")}
     return [f"/tmp/seaweedfs-{part}-{number}.sock" for part, number in ports.items()]  # noqa: S108 - fixed by the server
 
 

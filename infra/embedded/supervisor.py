@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.embedded.full_disk import full_disk_named, met_full_disk, require_room, s3_must_restart
+from infra.embedded.full_disk import full_disk_named, met_full_disk, require_space, s3_must_restart
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
-from infra.embedded.postgres import Postgres, forget_variables
+from infra.embedded.postgres import Postgres, unset_libpq_variables
 from infra.embedded.prefect import PrefectServer, Worker
 from infra.embedded.s3_server import S3Server
 from infra.logs import json_copy, json_line, message_of
 from infra.processes import MARKER, end_marked, free_port
 from infra.program import APPLICATION
-from reelabel.disk import full_disk_met, temporary_root
+from reelabel.disk import disk_full_error, temporary_root
 from reelabel.errors import ConfigurationError
 from reelabel.optional import install_command
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from infra.embedded.home import Service
 
-_LOCKED_WITHIN_S = 5.0  # one that is ending takes a moment
+_LOCKED_WITHIN_S = 5.0  # a supervisor that is ending takes a moment
 _FIRST_USER_WITHIN_S = 10.0
 _START_TIMEOUT_S = 180.0  # on a busy machine; usually seconds
-_ANSWERS_WITHIN_S = 30.0  # what has started before
+_ANSWERS_WITHIN_S = 30.0  # for a service that has been ready before
 _STOP_GRACE_S = 10.0
 # Less often with time: a probe takes CPU time that the starting service needs.
 _POLL_S, _LONGEST_POLL_S, _POLL_GROWTH = 0.05, 0.25, 1.3
@@ -58,13 +58,14 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Running:
     service: Service
     process: asyncio.subprocess.Process
     port: int
     config_hash: str
     cleanup_paths: tuple[str, ...]
+    is_ready: bool = False  # before, another process may still take its port
 
     @property
     def is_alive(self) -> bool:
@@ -91,7 +92,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end.set)
-        await asyncio.to_thread(self._home.end_remains)  # of a supervisor that was killed
+        await asyncio.to_thread(self._home.kill_leftovers)  # of a supervisor that was killed
         loop.call_later(_FIRST_USER_WITHIN_S, self._end_if_unused)
         await asyncio.start_unix_server(self._connected, sock=listening, limit=_LONGEST_REQUEST_BYTES)
         await self._end.wait()
@@ -105,7 +106,7 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
         for group in _END_ORDER:
             await asyncio.gather(*map(self._end_service, group))
-        await asyncio.to_thread(self._home.end_remains)  # such as an initdb
+        await asyncio.to_thread(self._home.kill_leftovers)  # such as an initdb
 
     async def ensure(self, service: Service) -> int:
         """Start a service, after those that it needs, unless it runs as it would be started now; return its port."""
@@ -170,7 +171,7 @@ class Supervisor:
         self._as_json = request["as_json"]
         services = [self._service(ServiceName(name), request) for name in request["start"]]
         names = [service.name for service in services]
-        require_room(self._home, [name for name in names if name not in self._running])
+        require_space(self._home, [name for name in names if name not in self._running])
         self._services |= {service.name: service for service in services if service.name not in self._services}
         return dict(zip(names, await asyncio.gather(*map(self.ensure, services)), strict=True))
 
@@ -195,7 +196,7 @@ class Supervisor:
                 cwd=launch.folder,
                 umask=launch.umask,
                 start_new_session=True,  # Ctrl-C in a terminal does not reach it
-                preexec_fn=_end_with(os.getpid(), service.stop_signal),
+                preexec_fn=_end_with_supervisor(os.getpid(), service.stop_signal),
             )
         except OSError as error:
             raise ConfigurationError(
@@ -207,7 +208,7 @@ class Supervisor:
         running = _Running(service, process, port, service.config_hash(), tuple(launch.cleanup_paths))
         self._running[service.name] = running
         self._home.write_port(service.name, port)
-        self._report(f"{service.name} is started as process {process.pid}, port {port}")
+        self._log(f"{service.name} is started as process {process.pid}, port {port}")
         return running
 
     def _open_log(self, name: ServiceName) -> int:
@@ -239,6 +240,7 @@ class Supervisor:
         while running.is_alive and time.monotonic() < deadline_s:
             # Prefect reports a killed worker as ready for a while.
             if await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive:
+                running.is_ready = True
                 return True
             if log and met_full_disk(log):
                 break
@@ -246,7 +248,7 @@ class Supervisor:
             poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
         if log and met_full_disk(log):
             await self._end_service(running.service.name)
-            raise full_disk_met([self._home.path, temporary_root()])
+            raise disk_full_error([self._home.path, temporary_root()])
         return False
 
     async def _restart_if_it_ends(self, started: _Running) -> None:
@@ -256,15 +258,15 @@ class Supervisor:
             return
         restarted_s, now_s = self._restarted_s[name], time.monotonic()
         if len(restarted_s) == _RESTARTS and now_s - restarted_s[0] < _RESTARTS_WITHIN_S:
-            self._report(f"{name} ended again ({code}); it is not started again until it is requested")
+            self._log(f"{name} ended again ({code}); it is not started again until it is requested")
             await self._end_service(name)
             return
         restarted_s.append(now_s)
-        self._report(f"{name} ended ({code}); it is started again")
+        self._log(f"{name} ended ({code}); it is started again")
         try:
             await self.ensure(started.service)
         except Exception as error:  # noqa: BLE001 - its next user gets the error
-            self._report(f"{name} does not start: {error}")
+            self._log(f"{name} does not start: {error}")
 
     async def _end_service(self, name: ServiceName) -> None:
         """End a service and all processes that it has started."""
@@ -281,9 +283,10 @@ class Supervisor:
             with suppress(FileNotFoundError, PermissionError):  # of another user, who took its name in /tmp
                 os.unlink(path)  # noqa: PTH108 - as ruff takes a Path's for one that blocks
 
-    def _report(self, message: str) -> None:
-        sys.stderr.write(f"{json_line(message, logger='supervisor') if self._as_json else message}\n")
-        sys.stderr.flush()
+    def _log(self, message: str) -> None:
+        with suppress(OSError):  # a full disk, which is no reason to leave services alone
+            sys.stderr.write(f"{json_line(message, logger='supervisor') if self._as_json else message}\n")
+            sys.stderr.flush()
 
     def _log_excerpt(self, name: ServiceName) -> str:
         log = self._home.log(name)
@@ -304,7 +307,10 @@ class Supervisor:
             "ending": self._end.is_set(),
             "kept": self._is_kept,
             "users": len(self._users),
-            "services": {name: {"pid": each.process.pid, "port": each.port} for name, each in alive.items()},
+            "services": {
+                name: {"pid": each.process.pid, "port": each.port if each.is_ready else None}
+                for name, each in alive.items()
+            },
         }
 
 
@@ -312,15 +318,15 @@ def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
 
 
-def _end_with(supervisor: int, number: signal.Signals) -> Callable[[], None]:
+def _end_with_supervisor(supervisor: int, number: signal.Signals) -> Callable[[], None]:
     """Return a function for a child to call: it then ends with the thread that starts it, which is the main one."""
 
-    def ask_kernel() -> None:
+    def set_death_signal() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != supervisor:  # it has ended meanwhile
             os._exit(1)
 
-    return ask_kernel
+    return set_death_signal
 
 
 def main(path: str) -> int:
@@ -344,14 +350,14 @@ def main(path: str) -> int:
     log = os.open(home.log("supervisor"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)  # closes the output that the command waits for
-    forget_variables()
+    unset_libpq_variables()
     asyncio.run(_supervise(home, listening))
     return 0
 
 
 async def _supervise(home: Home, listening: socket.socket) -> None:
     await Supervisor(home).serve(listening)
-    home.forget_socket()
+    home.remove_socket()
     os._exit(0)  # closes the connections, so that clients notice the end
 
 

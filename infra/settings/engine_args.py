@@ -9,7 +9,7 @@ from pydantic import AfterValidator, JsonValue
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What settings of their own decide.
+# Arguments with a setting of their own.
 _SETTINGS = {
     "model": "model.name",
     "revision": "model.revision",
@@ -19,7 +19,7 @@ _SETTINGS = {
     "tensor_parallel_size": "model.tensor_parallel_size",
     "video_pruning_rate": "model.video_pruning_rate",
 }
-# Without what Reelabel sets here, answers are wrong or missing.
+# Arguments that Reelabel sets itself; with other values, answers would be wrong or missing.
 _FIXED = {
     "enable_prefix_caching",
     "limit_mm_per_prompt",
@@ -33,7 +33,7 @@ _FIXED = {
     "skip_tokenizer_init",
     "video_pruning_method",
 }
-# These change how fast an answer comes, not which one; everything else may change it, and is part of the spec.
+# Arguments that affect only speed, or how long prompts may be; all others may change answers, and are part of the spec.
 _PERFORMANCE = {
     "async_scheduling",
     "block_size",

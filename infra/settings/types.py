@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from string import Formatter
@@ -58,7 +59,7 @@ class Section:
 
 
 def fields_of(section: object) -> Mapping[str, FieldInfo]:
-    """Return the fields of a section, be it a model or a dataclass; none of what is no section."""
+    """Return the fields of a section, a model or a dataclass; empty for any other type."""
     found: Mapping[str, FieldInfo] = getattr(section, "__pydantic_fields__", {})
     return found
 
@@ -123,7 +124,7 @@ def _check_login(login: SecretStr) -> SecretStr:
 
 
 class _Enum:
-    """Lists values in the JSON schema, which forms then offer; they are found when the schema is asked for."""
+    """Lists values in the JSON schema, which forms then offer; they are looked up when the schema is generated."""
 
     def __init__(self, values: Callable[[], list[str]]) -> None:
         self._values = values
@@ -134,13 +135,20 @@ class _Enum:
         return handler(schema) | {"enum": self._values()}
 
 
+def absolute_if_exists(name: str | None) -> str | None:
+    """Make the path of a file or folder absolute, as workers run in other folders; leave any other name alone."""
+    path = Path(name).expanduser() if name and "://" not in name else None
+    exists = path and os.path.exists(path)  # noqa: PTH110 - accepts a name that is too long, unlike Path.exists
+    return str(path.absolute()) if path and exists else name
+
+
 # Workers run in other folders, so a path must not depend on the current one.
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 Cron = Annotated[str, AfterValidator(_check_cron)]
 Timezone = Annotated[
     str, Field(min_length=1), AfterValidator(_check_timezone), _Enum(lambda: sorted(available_timezones()))
 ]
-# What a manifest that arrives starts: the flow whose deployment `on-demand` is run.
+# The flow that an arriving manifest starts, by its deployment `on-demand`.
 Started = Literal["classify", "describe"]
 Template = Annotated[Text, AfterValidator(check_template)]
 Login = Annotated[SecretStr, AfterValidator(_check_login)]

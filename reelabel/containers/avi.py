@@ -39,6 +39,8 @@ _DESCENDED = frozenset({b"AVI ", b"AVIX", b"movi", b"rec "})
 _NON_MEDIA = frozenset({b"JUNK", b"idx1"})
 _MAX_CHUNKS_BEFORE_MOVI = 100
 _MAX_GAPS = 64  # in a remote file, where each costs a request
+_IDX1 = np.dtype([("kind", "S4"), ("flags", "<u4"), ("at", "<u4"), ("size", "<u4")])
+_FLAG_KEYFRAME = 0x10
 _OPEN_SIZE = 0xFFFFFFFF  # written by muxers that cannot seek back
 
 
@@ -79,8 +81,7 @@ def _prepare(file: BinaryFile, _size_bytes: int) -> None:
     if _read_header(file, 0).form != b"AVI ":
         raise FallbackRequired("the container has no index in its header")
     if isinstance(file, SparseFile):
-        position = _first_chunk(file) - _LIST_HEAD_BYTES
-        position += _read_header(file, position).total_bytes
+        position = _end_of_movi(file)
         file.prefetch([ByteRange(position, _read_header(file, position).total_bytes)])
 
 
@@ -88,9 +89,9 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     stream, entries = video.stream, video.stream.index_entries
     check_frame_count(len(entries), video.limits)
     first = read_first_packet(read_packets(video.container, stream))
-    _require_index_times(stream, first)
-    _require_all_listed(video)
-    keyframes = _list_keyframes(stream)
+    _check_index_times(stream, first)
+    _check_all_listed(video)
+    keyframes = _list_keyframes(video)
     pts, pos, size = np.array([(entry.timestamp, entry.pos, entry.size) for entry in keyframes], np.int64).T
 
     def read_packet(number: int) -> Packet[VideoStream]:
@@ -107,7 +108,7 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     )
 
 
-def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
+def _check_index_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
     codec, entries = stream.codec_context, stream.index_entries
     if codec.name in SILENT_CONCEALERS:
         raise FallbackRequired("the decoder conceals damage silently")
@@ -120,7 +121,7 @@ def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> Non
         raise FallbackRequired("presentation order differs from decode order")
 
 
-def _require_all_listed(video: OpenVideo) -> None:
+def _check_all_listed(video: OpenVideo) -> None:
     stream, is_remote = video.stream, isinstance(video.file, SparseFile)
     listed = {
         entry.pos: _Chunk(b"%02d" % other.index, entry.size)
@@ -145,14 +146,28 @@ def _require_all_listed(video: OpenVideo) -> None:
         raise FallbackRequired("the index lists chunks that do not exist")
 
 
-def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
-    entries = stream.index_entries
+def _list_keyframes(video: OpenVideo) -> list[IndexEntry]:
+    entries = video.stream.index_entries
     keyframes = [entry for entry in entries if entry.is_keyframe]
-    if not keyframes:
+    # Where no frame is flagged, FFmpeg flags the first.
+    if not keyframes or (len(keyframes) == 1 < len(entries) and not _is_any_flagged(video)):
         raise FallbackRequired("the index lists no keyframe")
-    if len(keyframes) == len(entries) > 1 and not stream.codec_context.codec.intra_only:
+    if len(keyframes) == len(entries) > 1 and not video.stream.codec_context.codec.intra_only:
         raise FallbackRequired("every packet is flagged as a keyframe")
     return keyframes
+
+
+def _is_any_flagged(video: OpenVideo) -> bool:
+    """Return whether the old index flags a keyframe of the stream; true if there is no such index."""
+    position = _end_of_movi(video.file)
+    chunk = _read_header(video.file, position)
+    if chunk.kind != b"idx1":
+        return True
+    video.file.seek(position + _HEADER_BYTES)
+    data = read_up_to(video.file, chunk.size_bytes)
+    entries = np.frombuffer(data, _IDX1, len(data) // _IDX1.itemsize)
+    is_own = np.char.startswith(entries["kind"], b"%02d" % video.stream.index)
+    return bool((entries["flags"][is_own] & _FLAG_KEYFRAME).any())
 
 
 def _walk_chunks(file: BinaryFile, size_bytes: int, *, known: Mapping[int, _Chunk]) -> Iterator[tuple[int, _Chunk]]:
@@ -175,6 +190,11 @@ def _first_chunk(file: BinaryFile) -> int:
             return position + _LIST_HEAD_BYTES
         position += chunk.total_bytes
     raise FallbackRequired("the AVI has no movi list")
+
+
+def _end_of_movi(file: BinaryFile) -> int:
+    position = _first_chunk(file) - _LIST_HEAD_BYTES
+    return position + _read_header(file, position).total_bytes
 
 
 def _read_header(file: BinaryFile, position: int) -> _Chunk:

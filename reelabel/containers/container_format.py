@@ -1,6 +1,6 @@
-"""The record of a container format, and the indexes that it reads without the media data.
+"""The record that describes a container format, and the video indexes that formats build without the media data.
 
-Formats may start from the index that FFmpeg builds of a container's own. It lists DTS (MP4) or cluster offsets
+Formats may start from the index that FFmpeg builds from the container's own. It lists DTS (MP4) or cluster offsets
 (Matroska), and may be wrong. So each packet is demuxed, which applies composition offsets and edit lists to give its
 PTS, and compared with its entry.
 """
@@ -26,7 +26,7 @@ from reelabel.containers.packet_info import (
     is_shown_early,
     states_reordering,
 )
-from reelabel.containers.stream_properties import pts_to_s, video_info
+from reelabel.containers.stream_properties import header_info, pts_to_s
 from reelabel.errors import FallbackRequired, ReelabelError
 from reelabel.index import UNKNOWN_POSITION, VideoIndex
 from reelabel.output_order import output_order
@@ -69,10 +69,10 @@ def read_up_to(file: BinaryFile, size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenVideo:
-    """A video that FFmpeg has opened, and whose container's format may list its frames.
+    """A video that FFmpeg has opened, and whose container format may list its frames.
 
-    `file` has its bytes, at a position that FFmpeg does not share. With `with_offsets`, frames are listed with those
-    of their packets in it.
+    `file` reads its bytes, with a position of its own that FFmpeg does not share. With `with_offsets`, frames are
+    listed with the offsets of their packets.
     """
 
     format: ContainerFormat
@@ -100,12 +100,12 @@ class OpenVideo:
             return self.format.read_frames(self, segment)
 
     def guard(self) -> AbstractContextManager[None]:
-        """Let unexpected exceptions of the format's code fail this way only."""
+        """Convert unexpected exceptions of the format's code, so that they rule out only this index."""
         return parser_errors(self.format.name, self.file)
 
     @contextmanager
     def reopen(self) -> Iterator[tuple[InputContainer, VideoStream]]:
-        """Open the video once more, for another thread."""
+        """Open the video again, for another thread."""
         quickly = self.format.is_header_sufficient
         with open_video(self.source, self.limits, quickly=quickly, strictly=True) as (container, stream):
             demux_only(container, stream)
@@ -136,7 +136,7 @@ def parser_errors(name: str, file: BinaryFile) -> Iterator[None]:
 
 
 def has_failed(file: BinaryFile) -> bool:
-    """Return whether a remote file could not be read, which is no fault of a format's code."""
+    """Return whether reading a remote file failed, which is not the fault of a format's code."""
     return isinstance(file, SparseFile) and file.failure is not None
 
 
@@ -165,7 +165,7 @@ def index_of_keyframes(
     frames_before: Int64s | None = None,
     is_order_proven: bool = False,
 ) -> VideoIndex:
-    """Make an index of a container's keyframes, in decode order; raise FallbackRequired if they are not shown in it.
+    """Build an index of a container's keyframes, in decode order; raise FallbackRequired if they are shown in another.
 
     Args:
         video: The video.
@@ -183,7 +183,7 @@ def index_of_keyframes(
     # Frames before the first IDR picture of a stream may or may not be output.
     if frames_before is None or not first.is_keyframe or not is_closed_gop_start(first, codec):
         frames_before = np.full(len(pts), UNKNOWN_POSITION)
-    info, are_shown = video_info(video.container, video.stream), np.ones(len(pts), np.bool_)
+    info, are_shown = header_info(video.container, video.stream), np.ones(len(pts), np.bool_)
     earliest = first.pts if first_pts is None else first_pts
     times_s = pts_to_s(pts, info.time_base)
     return VideoIndex(
@@ -216,18 +216,18 @@ def index_of_frames(
     packets: Sequence[ByteRange] = (),
     is_whole: bool = True,
 ) -> VideoIndex:
-    """Make an index of the frames of a container, one per packet, in decode order.
+    """Build an index of the frames of a container, one per packet, in decode order.
 
     Args:
         video: The video.
         columns: PTS of each frame; whether it is a keyframe; and whether it is presented.
         first_pts: PTS of the video's first frame.
         keyframe_pts: PTS of all presented keyframes of the video, ascending.
-        packets: Where they are in the file; empty if that is not needed.
+        packets: Where their packets are in the file; empty if that is not needed.
         is_whole: Whether these are all frames of the video, not only those around a segment.
     """
     pts, is_keyframe, is_shown = columns
-    info, doubt = video_info(video.container, video.stream), ""
+    info, doubt = header_info(video.container, video.stream), ""
     try:
         order = output_order(pts, is_keyframe, is_shown, first_pts=None if is_whole else first_pts)
     except FallbackRequired as error:
@@ -271,8 +271,8 @@ def index_of_frames(
 class ContainerFormat:
     """A container format, and the functions that read its lists of frames.
 
-    The functions may raise FallbackRequired, or anything else, for a file that they cannot serve; a slower method then
-    decodes it. All receive a file at offset 0.
+    The functions may raise FallbackRequired, or anything else, for a file that they cannot handle; a slower method then
+    decodes it. All receive the file at offset 0.
 
     Attributes:
         name: Unique name of the format.
@@ -355,7 +355,7 @@ def list_keyframes(video: OpenVideo) -> list[IndexEntry]:
 
 
 def _find_keyframes(entries: IndexEntries) -> list[IndexEntry]:
-    """Search from one keyframe to the next: an hour has 100,000 entries, each costly to access."""
+    """Search from one keyframe to the next: an hour of video has 100,000 entries, each costly to access."""
     keyframes = []
     number = entries.search_timestamp(_EARLIEST, backward=False)
     while number >= 0:
@@ -393,7 +393,7 @@ def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
 
 
 def check_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
-    """Return a packet that was sought, if it is the expected keyframe in full; else raise FallbackRequired."""
+    """Return the packet that a seek landed on; raise FallbackRequired unless it is the keyframe, and complete."""
     if not is_expected or not packet.is_keyframe:
         raise FallbackRequired("a seek missed its target", index_is_wrong=True)
     if packet.is_corrupt or packet.pts is None:

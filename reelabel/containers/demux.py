@@ -53,8 +53,8 @@ _FORMATS = ",".join(
         *("mp3", "aac", "wav", "w64", "flac", "aiff", "caf", "ac3", "eac3", "amr", "au", "wv", "ape", "tta"),
     )
 )
-# As FFmpeg's own for files. It reads on instead of seeking if the target is less than a buffer plus 32 KiB ahead, and
-# ranges of remote files are to be few and small.
+# FFmpeg's own size for files. It reads on instead of seeking if the target is less than a buffer plus 32 KiB ahead, so
+# remote files have a smaller one: their ranges are to be few and small.
 _FILE_BUFFER_BYTES, _RANGES_BUFFER_BYTES = 32 * 1024, 8 * 1024
 _HEAD_BYTES = 1024
 _WEBP_ANIMATION = 0x02
@@ -256,10 +256,10 @@ def _video_stream(container: InputContainer) -> VideoStream:
 
 
 def _shown(container: InputContainer, streams: Sequence[VideoStream]) -> VideoStream:
-    """Return the stream of several that FFmpeg's tools show, as `av_find_best_stream` decides.
+    """Return the stream that FFmpeg's tools show, as `av_find_best_stream` decides.
 
-    That compares how many frames have been read of each, which are none where only the header has been. So in an MP4,
-    whose header is enough, that is compared.
+    That compares how many frames of each stream were read while probing. Of an MP4, only the header is read, so its
+    streams are ranked by the frames that it states.
     """
     if container.format.name == _MP4:
         return max(streams, key=_rank)  # the first of equals

@@ -1,4 +1,4 @@
-"""The container formats that list their frames, or their keyframes, and which of them a file is of."""
+"""The container formats that list their frames or keyframes, and which of them a file has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMATS = (MP4, MATROSKA, AVI)  # in the order in which files are probed, the co
 def open_by_format(
     source: VideoFile | SparseFile, limits: Limits, *, strictly: bool = False, with_offsets: bool = False
 ) -> Iterator[OpenVideo]:
-    """Open a video, as `open_video` does, whose format may list its frames, reading no more than its index requires.
+    """Open a video whose format may list its frames, as `open_video` does, reading no more than its index requires.
 
     Raises:
         FallbackRequired: The file has no index, or cannot be read.

@@ -63,7 +63,7 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
 
 
 def _find_keyframes(video: OpenVideo) -> tuple[Packet[VideoStream], int | None, Int64s, Int64s]:
-    _require_single_segment(video)
+    _check_single_segment(video)
     demux_only(video.container, video.stream)
     packets = video.container.demux(video.stream)
     first = read_first_packet(packets)
@@ -76,10 +76,10 @@ def _find_keyframes(video: OpenVideo) -> tuple[Packet[VideoStream], int | None, 
     return first, first_pts, pts, pos
 
 
-def _require_single_segment(video: OpenVideo) -> None:
-    """Check that it is whole, and that no other file has been appended: FFmpeg shows its frames, but reads no cues.
+def _check_single_segment(video: OpenVideo) -> None:
+    """Check that the file is complete, and that no other was appended: FFmpeg shows its frames, but reads no cues.
 
-    Where the first file has been streamed, its end is not stated; one appended to it goes unnoticed.
+    If the first file was streamed, its end is not stated; one appended to it goes unnoticed.
     """
     video.file.seek(0)
     end = _segment_end(read_up_to(video.file, _HEAD_BYTES))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _MAX_ENTRIES_READ = 2000
 _TAIL_BYTES = 2 * 1024**2
-# In these codecs, every sample is exactly one presented frame.
+# In these codecs, every sample is exactly one frame that is shown.
 _FRAME_CODECS = frozenset({"h264", "hevc", "vp9", "av1"})
 # A single edit hides frames only at the ends of the track, so those are checked.
 _CHECKED_ENTRIES = 64
@@ -143,8 +143,7 @@ def _first_presented_pts(
 ) -> int | None:
     """Return the PTS of the first presented frame, if an edit list starts between two keyframes; None if unknown.
 
-    If the file begins within a GOP, the frames
-    before its first keyframe may or may not be decoded.
+    If the file begins within a GOP, the frames before its first keyframe may or may not be decoded.
     """
     if times is None or not entries[0].is_keyframe:
         return None
@@ -189,7 +188,7 @@ def _read_frames(video: OpenVideo, _segment: Segment) -> VideoIndex:
 
 
 def _find_shown(entries: IndexEntries, size_bytes: int) -> npt.NDArray[np.bool_]:
-    """Return which samples the edit list leaves, by FFmpeg's account; shape (samples,)."""
+    """Return which samples the edit list leaves, according to FFmpeg; shape (samples,)."""
     ends = (*entries[:_CHECKED_ENTRIES], *entries[-_CHECKED_ENTRIES:])
     if any(entry.pos + entry.size > size_bytes for entry in ends):
         raise FallbackRequired("the file ends before its last frame")

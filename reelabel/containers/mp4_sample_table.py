@@ -109,7 +109,7 @@ class Mp4Track:
 
 
 def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | None:
-    """Read the tables of a track of so many samples from the payload of the movie box.
+    """Read the tables of a track with that many samples from the payload of the movie box.
 
     Returns:
         The track; None if its tables are missing or inconsistent, or if it has several sample descriptions.

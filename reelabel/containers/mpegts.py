@@ -1,4 +1,4 @@
-"""MPEG-TS: where in a file the pictures of each stream lie (ISO/IEC 13818-1, 2.4.3), of which a demuxer shows one."""
+"""MPEG-TS: where in a file each video stream has pictures (ISO/IEC 13818-1, 2.4.3); a demuxer shows only one stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VIDEO_IDS = range(0xE0, 0xF0)
 
 
 def later_stream(source: VideoFile, pid: int) -> int | None:
-    """Return the PID of a stream of pictures that begins after the last picture of another one; None if none does."""
+    """Return the PID of a video stream that begins after the last picture of the stream `pid`; None if none does."""
     starts: dict[int, int] = {}
     last, position = -1, 0
     file = source.reopen()

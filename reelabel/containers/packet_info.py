@@ -1,4 +1,4 @@
-"""Properties of a picture that its packet states, so that it need not be decoded: order, keyframes, splices.
+"""Properties of a picture that can be read from its packet without decoding: order, keyframes, splices.
 
 NAL units of H.264, HEVC and VVC are read as MP4 and Matroska store them, each after its length (ISO/IEC 14496-15).
 """
@@ -27,7 +27,7 @@ class PacketInfo(NamedTuple):
 
 
 def check_no_palette(first: Packet[VideoStream]) -> None:
-    """Raise FallbackRequired if a demuxer hands over a palette, which it does with the first packet that it reads."""
+    """Raise FallbackRequired if the demuxer attaches a palette to the first packet."""
     if any(data.data_type == "palette" for data in first.iter_sidedata()):
         raise FallbackRequired("pictures have a palette that is stored apart")
 
@@ -80,7 +80,7 @@ _SLICES = {"h264": range(1, 6), "hevc": range(32), "vvc": range(12)}
 
 
 def first_slice(packet: Packet[VideoStream], codec: VideoCodecContext) -> memoryview | None:
-    """Return the first NAL unit of a picture; None if there is none, or one before it is damaged."""
+    """Return the first NAL unit of a picture; None if it has none, or an earlier one is damaged."""
     kinds = _SLICES.get(codec.codec.canonical_name, range(0))
     units = nal_units(memoryview(packet), nal_length_bytes(codec), whole_only=True)
     return next((unit for unit in units if nal_type(unit, codec) in kinds), None)
@@ -122,14 +122,14 @@ def is_closed_gop_start(packet: Packet[VideoStream], codec: VideoCodecContext) -
 
 
 class TimesOutOfOrderError(FallbackRequired):
-    """Frames may be shown in another order than that of their timestamps, of which the packets show nothing."""
+    """Frames may be shown in another order than that of their timestamps, and packets do not tell which."""
 
     def __init__(self) -> None:
         super().__init__("timestamps do not show the order of frames")
 
 
 def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a picture states that it is shown before one that is decoded earlier; false if unknown."""
+    """Return whether a picture states that it is shown before one that was decoded earlier; false if unknown."""
     name = codec.codec.canonical_name
     if name == "h264":
         unit = first_slice(packet, codec)
@@ -146,12 +146,12 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
 
 
 def is_decodable_leading(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a picture of HEVC or VVC is shown before the keyframe before it, and depends on it alone."""
+    """Return whether a picture of HEVC or VVC is a leading picture that depends only on its keyframe (RADL)."""
     return first_slice_type(packet, codec) in _RADL.get(codec.codec.canonical_name, ())
 
 
 def states_reordering(codec: VideoCodecContext) -> bool:
-    """Return whether pictures may be reordered by the parameters of a stream whose packets do not show it."""
+    """Return whether the stream's parameters allow reordering that its packets would not show."""
     return codec.codec.canonical_name in _SILENT_PACKETS and codec.has_b_frames
 
 
@@ -162,7 +162,7 @@ def check_shown_in_turn(packet: Packet[VideoStream] | None, codec: VideoCodecCon
 
 
 def _after(packet: Packet[VideoStream], start_code: bytes, size: int) -> bytes:
-    """Return bytes that follow a start code; empty if there is none."""
+    """Return up to `size` bytes that follow a start code; empty if there is none."""
     data = bytes(packet)
     at = data.find(start_code)
     return b"" if at < 0 else data[at + len(start_code) : at + len(start_code) + size]

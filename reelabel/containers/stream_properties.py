@@ -1,6 +1,6 @@
 """Properties of a video stream, and the limits on its duration and frame size.
 
-Both are checked when they are declared, before anything is allocated for them, and of the frames themselves.
+Limits are checked twice: on what the file declares, before anything is allocated for it, and on the decoded frames.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorTrc
 
 from reelabel.errors import VideoTooLargeError
-from reelabel.index import LATEST_MS, Crop, VideoInfo
+from reelabel.index import LATEST_MS, Crop, HeaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,12 +56,12 @@ def hdr_transfer(source: HasTransfer) -> Hdr:
     return _HDR_TRANSFERS.get(source.color_trc, "")
 
 
-def video_info(container: InputContainer, stream: VideoStream) -> VideoInfo:
-    """Read the header. After decoding a frame, some codecs know the aspect ratio that they did not know before."""
+def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
+    """Read the header. Some codecs know the aspect ratio only after a frame was decoded."""
     codec, fps = stream.codec_context, frame_rate(stream)
     duration_s = max(0.0, stated_duration_s(container, stream))
     aspect = stream.sample_aspect_ratio or codec.sample_aspect_ratio
-    return VideoInfo(
+    return HeaderInfo(
         container=_name_of(container),
         codec=codec.name,
         width_px=codec.width,
@@ -89,8 +89,8 @@ def stated_duration_s(container: InputContainer, stream: VideoStream) -> float:
 def _stated_s(container: InputContainer) -> float:
     """Return the duration that a container states.
 
-    In Matroska, FFmpeg states when the video ends; if it begins late, as the files do into which a recording is cut, it
-    is shorter. Other muxers state how long it is.
+    In Matroska, FFmpeg writes the time at which the video ends, not its length; the two differ if the video begins
+    late, as parts of a recording do. Other muxers write the length.
     """
     stated, before = container.duration or 0, max(0, container.start_time or 0)
     muxers = (text for name, text in container.metadata.items() if name.lower() == "encoder")
@@ -114,7 +114,7 @@ def pts_to_s(
 
 
 def check_duration(duration_s: float, limits: Limits, *, what: str = "duration") -> None:
-    """Raise if a duration in seconds exceeds the limit; `what` lasts that long, for the message.
+    """Raise if a duration in seconds exceeds the limit; `what` names it in the message.
 
     Raises:
         VideoTooLargeError: It exceeds `limits.max_duration_s`, or is not a number.
@@ -127,7 +127,7 @@ def check_duration(duration_s: float, limits: Limits, *, what: str = "duration")
 
 
 def check_frame_times(frames: Selection, limits: Limits) -> None:
-    """Raise if the times of frames, and all that is known of the others', are not within the limit.
+    """Raise if the frames, or what else is known of the video's times, span more than the limit.
 
     Times count from the first frame: recordings of live streams start anywhere.
 
@@ -197,8 +197,8 @@ def _captured_log() -> Iterator[list[tuple[int, str, str]]]:
 
 
 # FFmpeg's demuxers read the margins that players cut off (`clap` in MP4 and MOV, `PixelCrop` elements in Matroska), but
-# PyAV does not show what they found. So the stream's parameters are written as the header of a Matroska file in memory,
-# whose `PixelCrop` elements (RFC 9559, 5.1.4.1.28) are read.
+# PyAV does not expose them. So the stream's parameters are written as the header of a Matroska file in memory, whose
+# `PixelCrop` elements (RFC 9559, 5.1.4.1.28) are read.
 _CROPPING_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 _HEADER_OPTIONS = {"fflags": "bitexact"}  # else the muxer opens a source of random numbers, which a sandbox refuses
 # Elements: a segment, which contains tracks, which contain entries, which contain the properties of video.

@@ -1,4 +1,4 @@
-"""The frames that a decoder is asked for, drawn as they are decoded, by one thread or by several."""
+"""Pixels of the wanted frames, drawn as they are decoded, by one or several threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import FallbackRequired, VideoUnreadableError
-from reelabel.index import MOST, NOT_CROPPED, Bools, Float64s, Int64s, VideoIndex, VideoInfo
+from reelabel.index import MOST, NOT_CROPPED, Bools, Float64s, HeaderInfo, Int64s, VideoIndex
 from reelabel.result import Orientation  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Decoded:
         native_width_px: Width as stored, without the margins that the container crops.
         native_height_px: Its height.
         note: What is unusual about the frames; empty if nothing is.
-        is_counted: Whether the index has the right number of frames.
+        is_counted: Whether the number of frames in the index is right.
         missing_bytes: Bytes missing at the end of the file.
         frames_decoded: Frames that the decoder has output so far.
     """
@@ -72,7 +72,7 @@ class Decoded:
     time_s: Float64s
     position: Int64s
     is_keyframe: Bools
-    info: VideoInfo
+    info: HeaderInfo
     orientation: Orientation
     native_width_px: int
     native_height_px: int
@@ -98,9 +98,9 @@ class Decoded:
 
 
 class Canvas:
-    """The pixels of wanted frames. The first one decides on size and orientation; others wait for it.
+    """The pixels of wanted frames. The first frame determines size and orientation; others wait for it.
 
-    `stopped` is set when nobody wants the frames any more.
+    `stopped` is set when the frames are no longer wanted.
     """
 
     def __init__(
@@ -108,13 +108,14 @@ class Canvas:
         wanted: Sequence[FrameInfo],
         view: View,
         limits: Limits,
-        describe: Callable[[], VideoInfo],
+        describe: Callable[[], HeaderInfo],
         *,
         size: tuple[int, int] | None = None,
     ) -> None:
         """Allocate nothing yet.
 
-        `describe` is called after frames are decoded. `size` is what the header states, by which samplers may choose.
+        `describe` reads the header, and is called after frames were decoded. `size` is the frame size that the header
+        states, on which a sampler's choice may depend.
         """
         self.wanted, self.stopped = wanted, threading.Event()
         self._rows = {info: row for row, info in enumerate(wanted)}
@@ -125,9 +126,9 @@ class Canvas:
         self._drawn: set[int] = set()
 
     def draw(self, info: FrameInfo, frame: VideoFrame) -> None:
-        """Draw a frame, unless it is too large, or of another size than the first where frames are not scaled.
+        """Draw a frame.
 
-        The first one must be as large as the header states, or else FallbackRequired is raised.
+        Raises FallbackRequired if the first frame differs in size from the header; and as `Renderer.draw` does.
         """
         row = self._rows[info]
         if row == 0 and self._renderer is None:
@@ -145,9 +146,9 @@ class Canvas:
         self._has_begun.set()
 
     def share(self, items: Sequence[_T], workers: Sequence[Callable[[Iterable[_T]], None]]) -> None:
-        """Have each worker draw some items, in a thread of its own; the first one draws the first item.
+        """Share items among workers, each in a thread of its own; the first worker draws the first item.
 
-        Raises what a worker raises first, or MemoryError if memory does not suffice for so many threads.
+        Raises what a worker raises first, or MemoryError if memory does not suffice for that many threads.
         """
         if len(workers) == 1:
             workers[0](items)
@@ -178,7 +179,7 @@ class Canvas:
         self.stopped.clear()
 
     def finish(self, position: Int64s, *, note: str = "", is_counted: bool = True) -> Decoded:
-        """Return what was drawn; raise VideoUnreadableError if something was not."""
+        """Return the frames; raise VideoUnreadableError if one was not drawn."""
         if self._renderer is None or len(self._drawn) < len(self._rows):
             raise VideoUnreadableError("The video is decoded differently each time; it is probably damaged.")
         return Decoded(

@@ -1,4 +1,4 @@
-"""What lists the frames of one open video, and decodes some: in this process, or in a decoding process of a pool."""
+"""The decoder of one open video, which lists its frames and decodes some, here or in a process of a pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from reelabel.containers.demux import open_video
 from reelabel.containers.formats import missing_bytes, open_by_format
-from reelabel.containers.stream_properties import check_frame_size, video_info
+from reelabel.containers.stream_properties import check_frame_size, header_info
 from reelabel.decode.canvas import Canvas, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
 from reelabel.decode.keyframes import KeyframeDecoder
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     Opened = tuple[InputContainer, VideoStream]
 
-# How the frames of a video are found: by the container's index; by all packets, and its GOPs decoded; by all packets,
-# and all of it decoded; by decoding it.
+# How the frames of a video are found: by the container's index; by its packets, to decode GOPs; by its packets, to
+# decode it from its beginning; by decoding it.
 Way: TypeAlias = Literal["container", "packets", "announced", "decode"]
 
 
@@ -74,7 +74,7 @@ class Decoder(Protocol):
     def known(self) -> tuple[CachedRange, ...]: ...
 
     def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:
-        """List frames or keyframes for others than `decode`, as `reelabel.decode.read_index.read_index` does."""
+        """List frames or keyframes, but not for `decode`, as `reelabel.decode.read_index.read_index` does."""
 
     def list_keyframes(self) -> VideoIndex:
         """List the keyframes, by the container's index, else those of a local file by its packets."""
@@ -86,7 +86,7 @@ class Decoder(Protocol):
         """
 
     def list_announced(self) -> VideoIndex:
-        """List the frames that packets announce, some of which a linear decode may not show."""
+        """List the frames that the packets announce, some of which a linear decode may not show."""
 
     def decode(self, indices: Int64s, view: View) -> Decoded:
         """Decode the frames at some indices into `VideoIndex.order`, ascending, of the last `list_frames`."""
@@ -154,7 +154,7 @@ class LocalDecoder:
             return replace(decoded, missing_bytes=missing_bytes(self._file), frames_decoded=self._stats.frames)
 
     def _list_keyframes(self, segment: Segment) -> VideoIndex:
-        with _of_header():
+        with _header_errors():
             try:
                 video = self._enter()
             except FallbackRequired as error:
@@ -166,7 +166,7 @@ class LocalDecoder:
             self.known = self.ranges.extents
 
         def decode(indices: Int64s, view: View) -> Decoded:
-            with _of_header():
+            with _header_errors():
                 return decoder.decode(indices, view, self._stats, segment=segment, threads=self._threads)
 
         self._decode = decode
@@ -175,10 +175,10 @@ class LocalDecoder:
     def _list_by_container(self, segment: Segment, *, in_pieces: bool) -> VideoIndex:
         if self.ranges:
             self.ranges.allow_whole_if_small()
-        with _of_header():
+        with _header_errors():
             try:
                 video = self._enter(with_offsets=self.ranges is not None)
-            except FallbackRequired as error:  # such as of a fragmented MP4, which has no index at all
+            except FallbackRequired as error:  # for example, a fragmented MP4 has no index at all
                 error.linear_only |= in_pieces and not segment.is_whole
                 raise
             if not video.stream.average_rate:  # which FFmpeg would guess from the first frames
@@ -193,11 +193,11 @@ class LocalDecoder:
                 self.known = self.ranges.index
                 with no_other_index():
                     self.ranges.prefetch(needed_ranges(index, indices))
-            with _of_header():
+            with _header_errors():
                 return self._decode_gops((video.container, video.stream), index, indices, view, video.reopen, size)
 
         self._decode = decode
-        return _sure(index)
+        return _check_certain(index)
 
     def _list_by_packets(self) -> VideoIndex:
         index = scan_file(self._file, self._limits, all_shown=True)
@@ -206,7 +206,7 @@ class LocalDecoder:
         opened = self._open.enter_context(reopen())
         self._stream = opened[1]
         self._decode = lambda indices, view: self._decode_gops(opened, index, indices, view, reopen)
-        return _sure(index)
+        return _check_certain(index)
 
     def _list_linearly(self, way: Way) -> VideoIndex:
         if self._linear is None or self._linear_way != way:
@@ -227,7 +227,7 @@ class LocalDecoder:
         reopen: Callable[[], AbstractContextManager[Opened]],
         size: tuple[int, int] | None = None,
     ) -> Decoded:
-        canvas = Canvas(frames_of(index, indices), view, self._limits, partial(video_info, *opened), size=size)
+        canvas = Canvas(frames_of(index, indices), view, self._limits, partial(header_info, *opened), size=size)
         decode_gops(
             opened,
             index,
@@ -272,21 +272,21 @@ class LocalDecoder:
 def open_decoder(
     video: VideoFile | ByteSource, limits: Limits, *, threads: int = 1, known: tuple[CachedRange, ...] = ()
 ) -> LocalDecoder:
-    """Return what decodes an open file, or a video of which ranges are read, of whose index something may be known."""
+    """Return a decoder of an open file, or of a video that is read by ranges, of which some may be `known` already."""
     if isinstance(video, VideoFile):
         return LocalDecoder(video, limits, threads=threads)
     return LocalDecoder(SparseFile(video, known), limits, threads=threads)
 
 
 @contextmanager
-def _of_header() -> Iterator[None]:
+def _header_errors() -> Iterator[None]:
     try:
         yield
     except VideoUnreadableError:
         raise FallbackRequired("the container cannot be opened from its header alone") from None
 
 
-def _sure(index: VideoIndex) -> VideoIndex:
+def _check_certain(index: VideoIndex) -> VideoIndex:
     if index.doubt:
         raise FallbackRequired(index.doubt)
     return index

@@ -1,7 +1,7 @@
 """Decode chosen frames, each from the keyframe before it.
 
-The only code that turns GOPs into pixels, for files and for ranges of remote ones alike. It is given which frames a
-video has; what it decodes is compared with that, and anything else than the frames announced ends the attempt.
+The only code that turns GOPs into pixels, for local and remote files alike. Decoded frames are compared with the index,
+and any difference ends the attempt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Opened = tuple[InputContainer, VideoStream]
 
-_MAX_REST_BYTES = 128 * 1024  # that are cheaper to read than a request of their own is for what follows them
+_MAX_REST_BYTES = 128 * 1024  # cheaper to read than another request for what follows them
 _MAX_RANGES = 512  # requests for one video; a file stored in more pieces is faster to download
 LEAST_SHARED_PIXELS = 4 * 1024**2  # of all frames; for fewer, it does not pay to open the video again
 LEAST_THREADED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than threads take to meet
@@ -72,9 +72,9 @@ def decode_gops(
 ) -> None:
     """Decode from a keyframe to each wanted frame, reading on into the next GOP or seeking past unneeded ones.
 
-    Runs are shared among decoders, one for each of `threads`, if memory suffices and there is much to decode. If there
-    are fewer runs, and pictures are not tiny, each decoder has several threads, which decode successive frames, and
-    wait for each other more than decoders do. Of a remote video, the bytes of `needed_ranges` are at hand. Raises
+    Runs are shared among decoders, one per thread, if memory suffices and there is much to decode. If there are fewer
+    runs than threads, and pictures are not tiny, each decoder decodes successive frames in several threads, which wait
+    for each other more than separate decoders do. Of a remote video, `needed_ranges` were fetched before. Raises
     FallbackRequired if a GOP does not decode to the frames announced.
     """
     codec, wanted = opened[1].codec_context, canvas.wanted
@@ -130,7 +130,7 @@ def _announced(decoder: RunDecoder, run: Sequence[FrameInfo]) -> Iterator[tuple[
 
 @contextmanager
 def no_other_index() -> Iterator[None]:
-    """Have the video decoded from its beginning if the block fails: a pass over all packets would find no more."""
+    """If the block fails, require a decode from the beginning: a pass over all packets would find no more."""
     try:
         yield
     except FallbackRequired as error:
@@ -139,7 +139,7 @@ def no_other_index() -> Iterator[None]:
 
 
 def _in_fair_order(runs: Sequence[Sequence[FrameInfo]], keyframes: Sequence[int]) -> Sequence[Sequence[FrameInfo]]:
-    """Order runs so that all decoders end at about the same time: after the first, the longest ones."""
+    """Order runs so that all decoders end at about the same time: the first one, then the longest first."""
 
     def frames(run: Sequence[FrameInfo]) -> int:
         return run[-1].position - keyframes[bisect_right(keyframes, run[0].position) - 1]
@@ -148,7 +148,7 @@ def _in_fair_order(runs: Sequence[Sequence[FrameInfo]], keyframes: Sequence[int]
 
 
 def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
-    """Return where the packets for the wanted frames are, in few ranges; raise FallbackRequired if that takes many."""
+    """Return the ranges of the packets for the wanted frames; raise FallbackRequired if there are too many."""
     if not index.size.any():  # read already
         return []
     indices = wanted.tolist()

@@ -18,7 +18,7 @@ from reelabel.containers.packet_info import (
     is_shown_early,
     is_splice_point,
 )
-from reelabel.containers.stream_properties import video_info
+from reelabel.containers.stream_properties import header_info
 from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
 from reelabel.decode.packets import (
     can_copy,
@@ -76,11 +76,11 @@ class KeyframeDecoder:
         packets = self._read_packets(rows.tolist())
         if is_spliced := any(is_splice_point(packet, codec) for packet in packets):
             index = replace(index, total_frames=None, position=np.full_like(index.position, UNKNOWN_POSITION))
-        others_bring_them = has_parameter_sets(self.keyframes.first, codec)
+        others_carry_them = has_parameter_sets(self.keyframes.first, codec)
         for packet in packets:
-            check_parameter_sets(packet, codec, others_bring_them=others_bring_them)
-        describe = partial(video_info, self.video.container, self.video.stream)
-        canvas = Canvas(_timed(index, rows, packets), view, self.video.limits, describe)
+            check_parameter_sets(packet, codec, others_carry_them=others_carry_them)
+        describe = partial(header_info, self.video.container, self.video.stream)
+        canvas = Canvas(_with_packet_times(index, rows, packets), view, self.video.limits, describe)
         # The first packet goes to the stream's own decoder: only its frames carry the rotation.
         items = list(zip(canvas.wanted, packets, strict=True))
         decoders = self._decoders(packets, threads)
@@ -130,7 +130,7 @@ class KeyframeDecoder:
         return [own, *(copy_decoder(own, self.video.limits) for _ in range(more))]
 
 
-def _timed(index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]]) -> list[FrameInfo]:
+def _with_packet_times(index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]]) -> list[FrameInfo]:
     """Return keyframes at the times of their packets, which are exact, unlike those of some indexes."""
     unit_s = float(index.info.time_base)
     return [

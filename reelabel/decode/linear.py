@@ -1,4 +1,4 @@
-"""The reference: a linear decode, once to list all frames and once to take the wanted ones."""
+"""The linear decode, which is the reference: one pass lists all frames, another takes the wanted ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
-from reelabel.containers.stream_properties import frame_rate, video_info
+from reelabel.containers.stream_properties import frame_rate, header_info
 from reelabel.decode.canvas import Canvas, Decoded, frames_of
 from reelabel.decode.read_index import scan_packets, try_scan
 from reelabel.errors import FallbackRequired
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 class LinearVideo:
     """A video that is decoded from its beginning: once to list its frames, and once more to take some of them.
 
-    Frames that are taken in the order of the decode are taken in one pass, whatever their number; one that lies before
-    the last begins another.
+    Frames taken in decode order need only one pass, however many calls ask for them; an earlier frame begins another.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class LinearVideo:
             stats.add(len(scanned.pts))
         self._begin_pass()
         self._opened = self._listed.enter_context(open_video(source, limits))  # of which nothing is decoded
-        self.index = replace(scanned, info=video_info(*self._opened))
+        self.index = replace(scanned, info=header_info(*self._opened))
 
     def close(self) -> None:
         self._pass.close()
@@ -59,9 +58,9 @@ class LinearVideo:
 
     @cached_property
     def announced(self) -> VideoIndex | None:
-        """The frames that its packets announce; None if these do not determine them.
+        """The frames that the packets announce; None if packets do not determine them.
 
-        Nor do they where frames are shown in another order than that of their timestamps.
+        They do not where frames are shown in another order than that of their timestamps.
         """
         pts = self.index.pts
         if (pts == NO_PTS).any() or (np.diff(pts) <= 0).any():
@@ -73,10 +72,10 @@ class LinearVideo:
 
     @cached_property
     def note(self) -> str:
-        """How times differ from timestamps, and from when on frames are not shown; empty if neither is so."""
-        return "; ".join(filter(None, [self.index.note, self._note_of_rest()]))
+        """How times differ from timestamps, and from when on frames are not shown; empty if neither applies."""
+        return "; ".join(filter(None, [self.index.note, self._later_stream_note()]))
 
-    def _note_of_rest(self) -> str:
+    def _later_stream_note(self) -> str:
         container, stream = self._opened
         if container.format.name != mpegts.FORMAT or not isinstance(self._source, VideoFile):
             return ""
@@ -87,15 +86,15 @@ class LinearVideo:
         return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
 
     def decode(self, indices: Int64s, view: View) -> Decoded:
-        """Take some frames, which ascend; raise FallbackRequired if one is another than its packet has announced."""
-        canvas = Canvas(frames_of(self.index, indices), view, self._limits, lambda: video_info(*self._decoded))
+        """Take some frames, ascending; raise FallbackRequired if one differs from what its packet announced."""
+        canvas = Canvas(frames_of(self.index, indices), view, self._limits, lambda: header_info(*self._decoded))
         for info in canvas.wanted:
-            if not self._reach(info):
+            if not self._advance_to(info):
                 break
             canvas.draw(info, self._frame)
         return canvas.finish(self.index.position[indices], note=self.note)
 
-    def _reach(self, info: FrameInfo) -> bool:
+    def _advance_to(self, info: FrameInfo) -> bool:
         is_announced = self.index.kind == "packets"
         if info.position < self._position:
             self._begin_pass()
@@ -137,7 +136,7 @@ def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) 
     ends_s = [float(times_s[end]) if times_s is not None and has_pts.size and has_pts[end] else None for end in (0, -1)]
     frames = np.arange(len(pts))
     return VideoIndex(
-        info=video_info(container, stream),
+        info=header_info(container, stream),
         kind="decode",
         lists="frames",
         pts=pts,

@@ -1,4 +1,4 @@
-"""Single packets: decoders for them, and checks that a keyframe decoded out of order is what a linear decode shows."""
+"""Decoding of single packets, and checks that a keyframe decoded by itself equals that of a linear decode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reelabel.options import Limits
 
 
-# How a decoder conceals it depends on the frames before it.
+# How a decoder conceals the damage depends on earlier frames.
 DAMAGED = "a keyframe is damaged"
 # First bytes of headers of slices (ITU-T H.264, 7.3.3) that begin a picture, and whose `slice_type` is P or B.
 _H264_INTER = frozenset(

@@ -1,8 +1,8 @@
-"""Parameter sets of H.264, and whether those that a keyframe is decoded with are the ones of a linear decode.
+"""Parameter sets of H.264, and whether a keyframe decoded by itself uses the same ones as in a linear decode.
 
-In files that were joined without being encoded again, packets bring parameter sets of their own. FFmpeg repeats them
-before IDR pictures only, so that an open GOP depends on those of an earlier packet. And its decoder keeps the range and
-the matrix of colours that an earlier sequence has stated, where the next one states none.
+In files that were joined without re-encoding, packets carry parameter sets of their own. FFmpeg repeats them only
+before IDR pictures, so that an open GOP depends on those of an earlier packet. And its decoder keeps the colour range
+and matrix of an earlier sequence where the next one states none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_BITS = 32
 
 
 class ColoursChangeError(FallbackRequired):
-    """Some parts of a stream state their colours; others do not, so that they have those of what was decoded last."""
+    """Some parts of a stream state their colours; others do not, and inherit those of what was decoded last."""
 
 
 class Sps(NamedTuple):
@@ -52,25 +52,25 @@ def _header_bytes(codec: VideoCodecContext) -> bytes:
 
 
 def has_parameter_sets(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a packet of H.264 brings parameter sets; False for other codecs, or if it cannot be read."""
+    """Return whether a packet of H.264 carries parameter sets; false for other codecs, or if it cannot be read."""
     units = nal_units(memoryview(packet), nal_length_bytes(codec, only="h264"))
     return any(unit[0] & 0x1F in {_SPS, _PPS} for unit in units)
 
 
 def check_parameter_sets(
-    packet: Packet[VideoStream], codec: VideoCodecContext, *, others_bring_them: bool = False
+    packet: Packet[VideoStream], codec: VideoCodecContext, *, others_carry_them: bool = False
 ) -> None:
     """Check that a keyframe of H.264, decoded by itself, is decoded as after all that precede it.
 
-    Raises FallbackRequired if its parameter sets are those of an earlier packet, which they may be if others bring
-    some; ColoursChangeError if they state more, or less, about colours than those in the header.
+    Raises FallbackRequired if it may need the parameter sets of an earlier packet, as where others carry some;
+    ColoursChangeError if its own state more, or less, about colours than those in the header.
     """
     if not (length_bytes := nal_length_bytes(codec, only="h264")):
         return
     units: dict[int, memoryview] = {}
     for unit in nal_units(memoryview(packet), length_bytes):
         units.setdefault(unit[0] & 0x1F, unit)
-    if others_bring_them and not units.keys() & {_IDR, _SPS}:
+    if others_carry_them and not units.keys() & {_IDR, _SPS}:
         raise FallbackRequired("a keyframe needs the parameter sets of an earlier packet")
     header = _header_bytes(codec)
     own = [bytes(units[_SPS])] if _SPS in units and units[_SPS] != header else []
@@ -151,7 +151,7 @@ def _skip_scaling_list(bits: Bits, size: int) -> None:
 
 
 class Bits:
-    """Reads a NAL unit bit by bit, without the bytes that prevent start codes within it."""
+    """Reads a NAL unit bit by bit, without its emulation prevention bytes."""
 
     def __init__(self, unit: bytes) -> None:
         self._data = unit.replace(b"\0\0\3", b"\0\0")

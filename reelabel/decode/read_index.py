@@ -1,4 +1,4 @@
-"""The list of a video's frames, made before anything is decoded: by its container's index, or by its packets."""
+"""Video indexes that are read without decoding: from the container's index, or from the packets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reelabel.containers.packet_info import (
     is_splice_point,
     packet_info,
 )
-from reelabel.containers.stream_properties import video_info
+from reelabel.containers.stream_properties import header_info
 from reelabel.decode.packets import is_flagged_wrongly
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index import VideoIndex
@@ -55,7 +55,7 @@ def read_index(
     Args:
         file: The video.
         limits: Limits on it.
-        lists: What to list. Keyframes may remain unlisted, so that the index has no rows, and a note.
+        lists: What to list. If keyframes are not listed, the index has no rows, and a note says why.
         of_any_size: Demux a large local file, too, to list its frames.
 
     Returns:
@@ -105,7 +105,7 @@ def _read_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
         if isinstance(file, SparseFile) and isinstance(file.failure, FallbackRequired):
             file.failure = None  # the index would have needed most of the file; the header was read before it
         with open_video(file, limits) as opened:
-            header = VideoIndex(info=video_info(*opened), kind="container", lists="keyframes", note=str(error))
+            header = VideoIndex(info=header_info(*opened), kind="container", lists="keyframes", note=str(error))
     if isinstance(file, SparseFile) or file.size_bytes > WHOLE_BYTES:
         return header
     scanned = try_scan(file, limits, all_shown=False)
@@ -199,7 +199,7 @@ def _index_of(
     pts, flags, are_shown, pos, size = np.array(rows, np.int64).reshape(-1, 5).T
     is_keyframe, is_shown = flags.astype(np.bool_), are_shown.astype(np.bool_)
     shown = np.flatnonzero(is_shown)
-    info = video_info(container, stream)
+    info = header_info(container, stream)
     if is_doubted:
         check_forward(pts[shown], is_keyframe[shown])
         order = shown[np.argsort(pts[shown], kind="stable")]

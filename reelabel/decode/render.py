@@ -36,7 +36,7 @@ class View:
     Attributes:
         max_pixels: Maximum pixels of a frame; None scales none down.
         size_multiple_px: Width and height are multiples of this.
-        tone_maps: Show HDR frames as SDR.
+        tone_maps: Tone-map HDR frames to SDR.
         as_stored: Leave frames as they are stored: unscaled, with margins, not turned, not tone-mapped.
         skip_loop_filter: Leave out the loop filter where GOPs are decoded: faster, and not exact.
     """
@@ -61,6 +61,17 @@ class View:
     def is_unscaled(self) -> bool:
         """Whether frames keep their size, so that they are converted as `to_ndarray(format="rgb24")` does."""
         return self.as_stored or (self.max_pixels is None and self.size_multiple_px == 1)
+
+    def fit(self, width_px: int, height_px: int) -> tuple[int, int]:
+        """Return the width and height to which frames of a size are scaled, before they are turned."""
+        if self.is_unscaled:
+            return width_px, height_px
+        return fit_size(width_px, height_px, max_pixels=self.max_pixels, multiple_px=self.size_multiple_px)
+
+    def shape(self, width_px: int, height_px: int, orientation: Orientation) -> tuple[int, int, int]:
+        """Return height, width and channels of frames that were scaled to a size, after they are turned."""
+        is_turned = orientation.is_transposed and not self.as_stored
+        return (width_px, height_px, 3) if is_turned else (height_px, width_px, 3)
 
 
 def fit_size(width_px: int, height_px: int, *, max_pixels: int | None, multiple_px: int) -> tuple[int, int]:
@@ -88,8 +99,8 @@ def orientation_of(frame: VideoFrame) -> Orientation:
     (ISO/IEC 14496-12, section 6.2.2; FFmpeg's `libavutil/display.h`). For a photograph, FFmpeg makes it of the
     orientation in the EXIF data.
     """
-    # A frame whose side data was read stays until the next garbage collection, and with it a buffer of the decoder, on
-    # which it would depend what damage is concealed with. So it is read from a copy.
+    # Reading a frame's side data keeps the frame alive until the next garbage collection, and with it a buffer of the
+    # decoder, which would change what damage is concealed with. So it is read from a copy.
     frame = _filtered(frame, ("copy", ""))
     try:
         matrix: Any = frame.side_data.get("DISPLAYMATRIX")
@@ -160,9 +171,7 @@ class Renderer:
     @classmethod
     def from_frame(cls, frame: VideoFrame, *, view: View, limits: Limits, orientation: Orientation) -> Renderer:
         """Create a renderer from one frame of a video, which determines the size."""
-        width, height = frame.width, frame.height
-        if not view.is_unscaled:
-            width, height = fit_size(width, height, max_pixels=view.max_pixels, multiple_px=view.size_multiple_px)
+        width, height = view.fit(frame.width, frame.height)
         return cls(
             width_px=width,
             height_px=height,
@@ -177,7 +186,7 @@ class Renderer:
 
     @property
     def note(self) -> str:
-        """Treatment of HDR, as a note; empty for SDR."""
+        """How HDR was treated; empty for SDR."""
         if not self.hdr or self.view.as_stored:
             return ""
         return f"{self.hdr} tone-mapped to SDR" if self.view.tone_maps else f"{self.hdr} shown as decoded"
@@ -185,9 +194,7 @@ class Renderer:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of the array that `draw` fills: height, width, channels."""
-        is_turned = self.orientation.is_transposed and not self.view.as_stored
-        sides = (self.width_px, self.height_px) if is_turned else (self.height_px, self.width_px)
-        return (*sides, 3)
+        return self.view.shape(self.width_px, self.height_px, self.orientation)
 
     def draw(self, frame: VideoFrame, image: npt.NDArray[np.uint8]) -> None:
         """Convert one frame to RGB, into an array of `shape`.
@@ -198,7 +205,7 @@ class Renderer:
         """
         check_frame_size(frame.width, frame.height, self.limits)
         if self.view.is_unscaled:
-            self._require_size(frame)
+            self._check_size(frame)
         if self.view.tone_maps and hdr_transfer(frame):
             tone_map(frame, self._scaled(frame, DEEP_PLANAR, np.uint16), image)
             return
@@ -224,7 +231,7 @@ class Renderer:
         lines: npt.NDArray[np.uint8] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
         return lines[: self.height_px]
 
-    def _require_size(self, frame: VideoFrame) -> None:
+    def _check_size(self, frame: VideoFrame) -> None:
         if (frame.width, frame.height) != (self.width_px, self.height_px):
             raise VideoUnreadableError(
                 f"The frame size changes within the video ({self.width_px}x{self.height_px}, then "

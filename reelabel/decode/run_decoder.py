@@ -74,7 +74,7 @@ class RunDecoder:
         threads: Threads that decode successive frames.
         skip_loop_filter: Leave out the loop filter.
         reads_on: Read packets after the last wanted frame, to see whether a splice leaves it out.
-        stopped: Set when nobody wants the frames any more.
+        stopped: Set when the frames are no longer wanted.
     """
 
     container: InputContainer
@@ -101,9 +101,9 @@ class RunDecoder:
     def _start_threads(self, codec: VideoCodecContext) -> None:
         """Have successive frames decoded in several threads.
 
-        FFmpeg conceals damage to a picture of H.264, and flags it, at the end of its decoding. Where pictures are
-        reordered, another thread hands it over, with the flags that it has by then: late enough, if that waits for as
-        many more pictures as there are threads.
+        FFmpeg conceals damage to an H.264 picture, and flags it, when its decoding ends. Where pictures are reordered,
+        another thread outputs it with the flags that it has by then; delaying output by as many pictures as there are
+        threads makes sure that these are final.
         """
         threads, depth = self.threads, codec.reorder_depth
         if codec.codec.canonical_name == "h264" and depth:
@@ -120,59 +120,59 @@ class RunDecoder:
             FallbackRequired: A GOP does not decode to the frames announced.
         """
         number = bisect_right(self.keyframes, run[0].position) - 1
-        leaves = NonReferenceFilter(self.stream.codec_context)
-        gop = self._decode_from(self.keyframes[number], run, leaves)
-        others = self._other_starts(number, leaves)
+        skipper = NonReferenceFilter(self.stream.codec_context)
+        gop = self._decode_from(self.keyframes[number], run, skipper)
+        others = self._other_starts(number, skipper)
         for place, info in enumerate(run):
             while (frame := _frame_at(gop, info.position)) is None:
                 if (start := next(others, None)) is None:
                     raise FallbackRequired("a GOP does not decode to the frames its packets announce")
                 gop = self._decode_from(start, run[place:])
             yield info, frame
-        for _ in gop:  # the last frames may depend on one that is shown later, and damaged
+        for _ in gop:  # a wanted frame may depend on a damaged one that is shown later
             pass
 
-    def _other_starts(self, number: int, leaves: NonReferenceFilter) -> Iterator[int]:
-        if leaves.has_skipped or not number:
+    def _other_starts(self, number: int, skipper: NonReferenceFilter) -> Iterator[int]:
+        if skipper.has_skipped or not number:
             yield self.keyframes[number]
         # A frame of an open GOP may depend on frames that only the previous GOP contains.
         yield from self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1]
 
     def _decode_from(
-        self, start: int, wanted: Sequence[FrameInfo], leaves: NonReferenceFilter | None = None
+        self, start: int, wanted: Sequence[FrameInfo], skipper: NonReferenceFilter | None = None
     ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
         times = self.times
-        begun = False
-        given: set[int] = set()
+        has_begun = False
+        pending: set[int] = set()
         packets: dict[int | None, Packet[VideoStream] | None] = dict.fromkeys(info.pts for info in wanted)
         try:
             if self._has_parameter_sets is None:
                 self._has_parameter_sets = self._look_for_parameters()
             self.container.seek(times[start], stream=self.stream, backward=True)
-            for frame in self._frames_from(times[start], packets, leaves, given):
+            for frame in self._frames_from(times[start], packets, skipper, pending):
                 position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
-                if not begun and position < start:
+                if not has_begun and position < start:
                     continue  # a leading frame, which belongs to the previous GOP
                 if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
                     raise FallbackRequired("a frame is damaged, or its PTS matches no packet")
-                if not begun and position > start:
+                if not has_begun and position > start:
                     raise FallbackRequired("a seek missed its target")
-                begun = True
-                self._require_next(frame, position, given)
-                if frame.pts in packets and (start or leaves):  # else the decoder has seen what a linear decode sees
+                has_begun = True
+                self._check_output(frame, position, pending)
+                if frame.pts in packets and (start or skipper):  # else the decoder has seen what a linear decode sees
                     check_interlaced_flag(frame, packets[frame.pts], self.stream.codec_context)
                 yield position, frame
-            if given and not self.stopped.is_set():
+            if pending and not self.stopped.is_set():
                 raise FallbackRequired("a frame is left out")
         except MemoryError:
             raise
         except av.error.FFmpegError:
             raise FallbackRequired("a GOP cannot be decoded") from None
 
-    def _require_next(self, frame: VideoFrame, position: int, given: set[int]) -> None:
-        given.discard(self.times[position])
-        if given and min(given) < self.times[position]:
+    def _check_output(self, frame: VideoFrame, position: int, pending: set[int]) -> None:
+        pending.discard(self.times[position])
+        if pending and min(pending) < self.times[position]:
             raise FallbackRequired("a frame is left out, or shown in another order than that of time")
         number = bisect_left(self.keyframes, position)
         if number < len(self.keyframes) and self.keyframes[number] == position:
@@ -189,20 +189,20 @@ class RunDecoder:
         self,
         start_pts: int,
         packets: dict[int | None, Packet[VideoStream] | None],
-        leaves: NonReferenceFilter | None,
-        given: set[int],
+        skipper: NonReferenceFilter | None,
+        pending: set[int],
     ) -> Iterator[VideoFrame]:
         """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
 
-        The packets of wanted frames are noted down by their PTS, the keys of `packets`; and the PTS of all frames that
-        the decoder is to show, in `given`.
+        The packets of wanted frames are stored in `packets`, whose keys are their PTS; and the PTS of all frames that
+        the decoder should output, in `pending`.
 
         Skipped are the leading frames of an open GOP, which reference the previous GOP (H.264, D.2.8: recovery point;
-        HEVC, 7.4.2.2: RASL), and what `leaves` does not admit.
+        HEVC, 7.4.2.2: RASL), and what `skipper` does not accept.
         """
         codec = self.stream.codec_context
         codec.skip_frame = "DEFAULT"
-        has_landed, has_ended, left = False, False, set(packets)
+        has_landed, has_ended, remaining = False, False, set(packets)
         latest = max(pts for pts in packets if pts is not None)
         read = read_packets(self.container, self.stream)
         for packet in read:
@@ -210,39 +210,36 @@ class RunDecoder:
             is_first = packet.pts == start_pts and not has_landed
             has_landed |= is_first
             if packet.is_keyframe:
-                bring = is_first and bool(self._has_parameter_sets)
-                check_parameter_sets(packet, codec, others_bring_them=bring)
+                carry = is_first and bool(self._has_parameter_sets)
+                check_parameter_sets(packet, codec, others_carry_them=carry)
                 if is_splice_point(packet, codec, has_ended=has_ended):
                     raise FallbackRequired("a splice leaves out frames")
             has_ended = ends_sequence(packet, codec)
             if is_leading and codec.codec.reorder:
                 continue
-            if packet.pts in left:
+            if packet.pts in remaining:
                 packets[packet.pts] = packet
-            if leaves is None or leaves.accepts(packet, is_wanted=packet.pts in left):
-                is_shown = has_landed and not (leaves and leaves.is_skipping)
-                given |= self._listed(packet.pts, since=start_pts) if is_shown else set()
-                yield from self._counted(codec.decode(packet))
-            self._require_in_turn(packet)
-            left.discard(packet.pts)
-            if not left or self.stopped.is_set():
+            if skipper is None or skipper.accepts(packet, is_wanted=packet.pts in remaining):
+                is_shown = has_landed and not (skipper and skipper.is_skipping)
+                pending |= self._known_pts(packet.pts, since=start_pts) if is_shown else set()
+                yield from self._count(codec.decode(packet))
+            if not self.is_order_proven:
+                check_shown_in_turn(packet, codec)
+            remaining.discard(packet.pts)
+            if not remaining or self.stopped.is_set():
                 break
-        if codec.has_b_frames and latest in given:  # it is not shown yet
+        if codec.has_b_frames and latest in pending:  # it is not shown yet
             self._look_ahead(latest, read, has_ended=has_ended)
-        yield from self._counted(codec.decode(None))
+        yield from self._count(codec.decode(None))
 
     def _look_ahead(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
         """Check that what follows the last wanted frame is shown after it, and does not make a decoder leave it out."""
         if not self.is_order_proven:
             check_shown_in_turn(next(rest, None), self.stream.codec_context)
         if self.reads_on:
-            self._require_shown(latest, rest, has_ended=has_ended)
+            self._check_not_left_out(latest, rest, has_ended=has_ended)
 
-    def _require_in_turn(self, packet: Packet[VideoStream] | None) -> None:
-        if not self.is_order_proven:
-            check_shown_in_turn(packet, self.stream.codec_context)
-
-    def _require_shown(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
+    def _check_not_left_out(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
         """Check that no splice follows so closely that a linear decode leaves out the last wanted frame."""
         codec, position = self.stream.codec_context, bisect_left(self.times, latest)
         number = bisect_right(self.keyframes, position)
@@ -257,11 +254,11 @@ class RunDecoder:
                 return
             has_ended = ends_sequence(packet, codec)
 
-    def _listed(self, pts: int | None, *, since: int) -> set[int]:
+    def _known_pts(self, pts: int | None, *, since: int) -> set[int]:
         at = len(self.times) if pts is None or pts < since else bisect_left(self.times, pts)
         return {self.times[at]} if at < len(self.times) and self.times[at] == pts else set()
 
-    def _counted(self, frames: list[VideoFrame]) -> list[VideoFrame]:
+    def _count(self, frames: list[VideoFrame]) -> list[VideoFrame]:
         self.stats.add(len(frames))
         return frames
 
@@ -272,7 +269,7 @@ def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame 
             if position >= wanted:
                 return frame if position == wanted else None
     except (ColoursChangeError, TimesOutOfOrderError):
-        raise  # which concerns what is decoded next, too, wherever it is
+        raise  # decoding from another keyframe would fail as well
     except FallbackRequired:
         pass
     return None
@@ -288,16 +285,16 @@ _START_CODE = b"\0\0\1"  # FFmpeg looks for it in any packet
 
 
 class NonReferenceFilter:
-    """Keeps a decoder from decoding pictures of one run that are neither wanted nor referred to.
+    """Skips pictures of one run that are neither wanted nor referred to.
 
     In H.264, FFmpeg keeps no picture whose `nal_ref_idc` is 0 as a reference (7.4.1), whatever later pictures state, so
     that it may skip it. In HEVC, no picture of the same temporal sub-layer refers to a sub-layer non-reference picture
-    (7.4.2.2), and there are none above the highest sub-layer; if a stream lies, the decoder misses a reference, and
-    reports the picture that refers to it as damaged.
+    (7.4.2.2), and there are none above the highest sub-layer; if the flags of a stream are false, the decoder misses a
+    reference, and reports the picture that refers to it as damaged.
 
     Attributes:
-        has_skipped: Whether packets have been left out whose absence the decoder would notice in a stream that lies.
-        is_skipping: Whether the decoder may skip the packet that was admitted last.
+        has_skipped: Whether packets were left out that a stream with false flags may refer to.
+        is_skipping: Whether the decoder may skip the packet that was accepted last.
     """
 
     def __init__(self, codec: VideoCodecContext) -> None:
@@ -311,7 +308,7 @@ class NonReferenceFilter:
 
     def accepts(self, packet: Packet[VideoStream], *, is_wanted: bool) -> bool:
         """Return whether to give a packet to the decoder, after setting what it skips of it."""
-        if any(packet.iter_sidedata()):  # it may bring another configuration
+        if any(packet.iter_sidedata()):  # it may change the configuration
             self._h264_length_bytes = self._hevc_length_bytes = None
             self._codec.skip_frame = "DEFAULT"
             self.is_skipping = False
@@ -339,7 +336,7 @@ def _is_safe_to_skip(packet: Packet[VideoStream], length_bytes: int) -> bool:
 
 
 def _nal_headers(data: memoryview, length_bytes: int) -> list[int]:
-    """Return the first two bytes of each NAL unit as one number, and 0, as of no picture, for what cannot be read."""
+    """Return the first two bytes of each NAL unit as one number; 0, which no picture has, for unreadable bytes."""
     units = list(nal_units(data, length_bytes))
     headers = [int.from_bytes(unit[:2]) for unit in units]
     is_read = sum(length_bytes + len(unit) for unit in units) == len(data)

@@ -2,8 +2,8 @@
 
 Diffuse white, at 203 nits (ITU-R BT.2408), is shown almost as white. What is darker than three quarters of it keeps its
 brightness; highlights of up to 1,000 nits are compressed into the rest, and keep their hue. Brighter ones, and colours
-that BT.709 lacks, are clipped. The metadata on mastering is not used: not every frame has
-it, and a frame must not depend on those before it.
+that BT.709 lacks, are clipped. Mastering metadata is not used: not every frame has it, and a frame must not depend on
+those before it.
 """
 
 from __future__ import annotations

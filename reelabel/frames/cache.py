@@ -15,7 +15,7 @@ from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.frame_file import load_frames, verify_sealed
 from reelabel.frames.sparse import check_ranges
 from reelabel.seal import NO_KEY, embed_seal
-from reelabel.sources.index_keys import archive_index_key
+from reelabel.sources.index_keys import index_key
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ class FrameCache:
     def find_archive_index(self, *, uri: str, fingerprint: str, part: str) -> memoryview | None:
         """Look up an index of an archive; return None if it is missing or must not be used."""
         try:
-            return self._fetch_sealed(archive_index_key(source_uri=uri, fingerprint=fingerprint, part=part))
+            return self._fetch_sealed(index_key(source_uri=uri, fingerprint=fingerprint, part=part))
         except (ObjectMissingError, FrameFileError):
             return None
 
     def write_archive_index(self, data: bytes, *, uri: str, fingerprint: str, part: str) -> None:
         """Write an index of an archive, unless there is one that `find_archive_index` accepts."""
-        key = archive_index_key(source_uri=uri, fingerprint=fingerprint, part=part)
+        key = index_key(source_uri=uri, fingerprint=fingerprint, part=part)
         self._write(key, self._seal.wrap(key, data), check=partial(self._fetch_sealed, key))
 
     def _fetch(self, identity: FrameIdentity) -> bytes:

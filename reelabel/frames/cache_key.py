@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
 
-# Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
-# again: those of frames, and of all that is derived from them.
+# Incremented by every code change that gives a video other frames, pixels or times, so that frame files, and all
+# files derived from them, are made again.
 _FRAMES_VERSION = "5"
-_SAMPLINGS = 64  # a run has a few
 
 
 def decoder_versions() -> dict[str, str]:
@@ -36,14 +35,9 @@ def decoder_versions() -> dict[str, str]:
 _version = cache(version)
 
 
-@lru_cache(_SAMPLINGS)
-def _sampling_facts(sampling: Sampling) -> dict[str, Any]:
-    return sampling.to_dict()
-
-
 @dataclass(frozen=True, kw_only=True)
 class FrameIdentity:
-    """Everything that determines the frames of a frame file, which depend on no job, and on no lossless encoding.
+    """Everything that determines the frames of a frame file; they depend neither on a job nor on a lossless encoding.
 
     Attributes:
         source_uri: URI of the video.
@@ -79,6 +73,6 @@ class FrameIdentity:
             "source_uri": unsigned_uri(self.source_uri),
             "fingerprint": self.fingerprint,
             "segment_s": list(self.segment),
-            "sampling": _sampling_facts(self.sampling),
+            "sampling": self.sampling.to_dict(),
             "decoder": decoder_versions() | pillow,
         }

@@ -50,9 +50,9 @@ def write_frames(
 
     Args:
         frames: At least one frame.
-        identity: What they were asked for by; with a `jpeg_quality` in its sampling, they are stored as JPEG.
+        identity: The request for them; with a `jpeg_quality` in its sampling, they are stored as JPEG.
         encoding: How pixels are stored otherwise.
-        encoding_note: Why they are not stored in another way; empty if that was not asked for.
+        encoding_note: Why the requested encoding was not used; empty if it was.
 
     Raises:
         ConfigurationError: PyArrow is not installed.
@@ -105,7 +105,7 @@ def _encode(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
 def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -> Frames:
     """Read the frames of a frame file, given its path or its bytes. Pixels are decoded when they are first used.
 
-    What the file does not hold is empty in `info`: the container and the codec.
+    The file does not hold the container and the codec, which are empty in `info`.
 
     Args:
         source: The file.
@@ -154,7 +154,7 @@ def is_sparse(data: bytes) -> bool:
 
 
 def read_metadata(data: bytes) -> dict[str, Any]:
-    """Read the metadata of a frame file whose seal or checksum is verified; FrameFileError if it has none that fit."""
+    """Read the metadata of a frame file whose seal or checksum is verified; raise FrameFileError if it is invalid."""
     try:
         schema = _open(data).schema
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])

@@ -26,7 +26,7 @@ LosslessEncoding = Literal["raw", "zstd"]
 ExactEncoding = Literal["raw", "zstd", "sparse"]
 Encoding = Literal["raw", "zstd", "sparse", "jpeg"]
 
-# The higher levels take up to ten times as long for a tenth fewer bytes: `python -m benchmarks extract store`.
+# The higher levels take up to ten times as long for a tenth fewer bytes.
 _ZSTD_LEVEL = 1
 _MAX_JPEG_PX = 65_500
 _RED, _GREEN, _BLUE = range(3)

@@ -1,4 +1,4 @@
-"""Videos of which only those ranges are kept that some frames were decoded from.
+"""Sparse videos: only the ranges of a video that some frames were decoded from.
 
 They are as untrusted as the whole video. So they are decoded in disposable processes, on reading as on writing, and
 code that reads pixels from a frame file never handles them.
@@ -31,7 +31,7 @@ _MAX_RECORDED_BYTES = 256 * 1024**2  # held in memory; a hostile decoding proces
 
 
 class RecordingSource:
-    """A `ByteSource` that keeps what is read of it, unless that becomes too much. Thread-safe, if its source is."""
+    """A `ByteSource` that records what is read, up to a limit. Thread-safe, if its source is."""
 
     def __init__(self, source: ByteSource) -> None:
         self.size_bytes, self.max_wait_s = source.size_bytes, source.max_wait_s
@@ -41,7 +41,7 @@ class RecordingSource:
 
     @property
     def ranges(self) -> tuple[CachedRange, ...]:
-        """What was read, in order; empty if it was too much."""
+        """What was read, in order; empty if it exceeded the limit."""
         return tuple(map(CachedRange, *zip(*sorted(self._read.items()), strict=True))) if self._read else ()
 
     def read(self, start: int, size: int) -> bytes:
@@ -55,7 +55,7 @@ class RecordingSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVideo:
-    """Some ranges of a video, in order and without overlap; a `ByteSource` that has nothing else."""
+    """Some ranges of a video, in order and without overlap; as a `ByteSource`, it has nothing else."""
 
     size_bytes: int
     ranges: tuple[CachedRange, ...]
@@ -67,11 +67,11 @@ class SparseVideo:
 
     @property
     def max_wait_s(self) -> float:
-        """Seconds that reads may take; nominal, as none succeeds."""
+        """Seconds that reads may take; nominal, as all reads fail."""
         return 1.0
 
     def read(self, start: int, size: int) -> bytes:
-        """Refuse to read what is not known already, with a FrameFileError."""
+        """Raise FrameFileError: only the known ranges exist."""
         raise FrameFileError(f"The frame file lacks {size:,} bytes of the video at {start:,}.")
 
     def decode(

@@ -79,7 +79,7 @@ def video_urls(messages: object) -> list[str]:
 
 
 def mark_videos(messages: list[Any]) -> list[Any]:
-    """Replace each video of messages by its mark, as chat templates expect it where frames are given apart."""
+    """Replace each video of messages by the placeholder that chat templates expect if frames are passed separately."""
     return [
         message | {"content": [{"type": "video"} if _is_video(part) else part for part in message["content"]]}
         if isinstance(message.get("content"), list)
@@ -154,7 +154,7 @@ def _check_unicode(values: Iterable[str]) -> None:
 
 
 def is_valid_unicode(value: str) -> bool:
-    """Whether a string can be written: JSON may hold one half of a surrogate pair, which is no character."""
+    """Return whether a string can be encoded: JSON may hold half of a surrogate pair, which is no character."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -85,7 +85,7 @@ class DecodePool:
             SandboxUnavailableError: The sandbox is required and not available.
         """
         check_mode(sandbox)
-        _require_positive(
+        _check_positive(
             processes=processes,
             timeout_s=timeout_s,
             memory_mib=memory_mib,
@@ -148,27 +148,27 @@ class DecodePool:
         return Video(open_source(source, store=store, limits=limits), self, limits=limits, as_stored=as_stored)
 
     def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
-        """Return what decodes a video piece by piece; close it afterwards.
+        """Return a decoder of consecutive pieces of one video; close it afterwards.
 
-        Decoded from its beginning, a video of `length_s` may take a time limit for each minute.
+        If it must decode the video from its beginning, the time limits apply to each minute of `length_s`.
         """
         minutes = max(1.0, length_s / _SECONDS_PER_LIMIT)
         allowed = TimeLimits(timeout_s=minutes * self._limits.timeout_s, cpu_s=minutes * self._limits.cpu_s)
         return PieceDecoder(self, allowed)
 
     def occupy(self) -> ExitStack:
-        """Note that this thread keeps a process for itself, until what is returned is closed.
+        """Count a process as occupied by this thread until the returned stack is closed.
 
         Raises:
-            ConfigurationError: It keeps all of them, and would wait for itself forever.
+            ConfigurationError: It occupies all of them, and would wait for itself forever.
         """
-        self._require_free()
+        self._check_not_deadlocked()
         running, stack = self._loops.running, ExitStack()
         running.append(None)
         stack.callback(running.pop)  # by whichever thread ends the loop
         return stack
 
-    def _require_free(self) -> None:
+    def _check_not_deadlocked(self) -> None:
         if len(self._loops.running) >= self._count:
             raise ConfigurationError(
                 f"This thread's loops over batches() occupy all {self._count} decoding processes; end one, or use a "
@@ -198,16 +198,15 @@ class DecodePool:
         limits: Limits,
         lists: Lists,
         known: tuple[CachedRange, ...] = (),
-        of_any_size: bool = False,
     ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
-        """Run `reelabel.decode.read_index` in a decoding process, on an open file, or a video that is read in ranges.
+        """Run `reelabel.decode.read_index` in a decoding process, on an open file or on ranges of a video.
 
-        Returns the index, the ranges of the file that hold its keyframes, and the bytes read. Raises FallbackRequired
-        if the frames are not listed, or as `extract_by_ranges` does.
+        Returns the index, the ranges that hold its keyframes, and the bytes read. Raises FallbackRequired if the frames
+        are not listed, or as `extract_by_ranges` does.
         """
 
         def read(decoder: RemoteDecoder) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
-            index = decoder.read_header(lists, of_any_size=of_any_size)
+            index = decoder.read_header(lists)
             return index, decoder.known, decoder.ranges.bytes_fetched if decoder.ranges else 0
 
         return self.use(video, limits, read, known=known)
@@ -247,14 +246,14 @@ class DecodePool:
         *,
         known: tuple[CachedRange, ...] = (),
     ) -> _Result:
-        """Do some work on a video with a process of the pool; raises as `extract` does."""
-        self._require_free()
+        """Run `work` on a video with a process of the pool; raises as `extract` does."""
+        self._check_not_deadlocked()
         return self.retry(lambda: self.acquire(video, limits, known=known), work)
 
     def retry(
         self, acquire: Callable[[], AbstractContextManager[RemoteDecoder]], work: Callable[[RemoteDecoder], _Result]
     ) -> _Result:
-        """Do some work with the process that `acquire` provides, once more if it dies."""
+        """Run `work` with the process that `acquire` provides, and once more if that dies."""
         deaths = lost = 0
         while True:
             with acquire() as decoder:
@@ -281,7 +280,7 @@ class DecodePool:
 
 
 class _Loops(threading.local):
-    """An entry for each process that this thread keeps for itself."""
+    """An entry for each process that this thread occupies."""
 
     def __init__(self) -> None:
         self.running: list[None] = []
@@ -291,9 +290,9 @@ class _Loops(threading.local):
 class PieceDecoder:
     """Decodes pieces of one video, in order of time. Used by one thread at a time.
 
-    Each piece is decoded by itself as long as that is exact. From the first one on that is not, a decoding process is
-    kept for the video, which decodes it from its beginning: once to list its frames, and once for all pieces. Close it
-    to release that process; pieces that follow nevertheless are decoded in another pass.
+    Each piece is decoded by itself as long as that is exact. From the first one on that is not, a process is kept for
+    the video, which decodes it from its beginning: once to list its frames, and once for all pieces. Closing releases
+    that process; later pieces are then decoded in another pass.
     """
 
     pool: DecodePool
@@ -315,7 +314,7 @@ class PieceDecoder:
         return self.use(video, request.limits, lambda decoder: extract(decoder, request, self.progress))
 
     def use(self, video: Path | VideoFile, limits: Limits, work: Callable[[RemoteDecoder], _Result]) -> _Result:
-        """Do some work on the video with the process that is kept for it, or another; raises as `extract` does."""
+        """Run `work` on the video with the process that is kept for it, or another; raises as `extract` does."""
         with open_video_file(video) as file:
             return self.pool.retry(lambda: self._acquire(file, limits), work)
 
@@ -334,7 +333,7 @@ class PieceDecoder:
                 self.close()
 
 
-def _require_positive(**arguments: float | None) -> None:
+def _check_positive(**arguments: float | None) -> None:
     for name, value in arguments.items():
         if value is not None and not value > 0:
             raise ConfigurationError(f"{name} is {value}; it must be greater than 0.")

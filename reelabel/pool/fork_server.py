@@ -1,7 +1,7 @@
 """The process that decoding processes are forked from, as their pool sees it.
 
-What decoding processes import takes longer than decoding many a video. So one process imports it, and sees no video;
-those forked from it are ready at once, and share its memory. The kernel ends them with it.
+Importing what a decoding process needs takes longer than decoding many a video. So one process imports it, and sees no
+video; those forked from it are ready at once, and share its memory. The kernel ends them with it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class ForkServer:
         self._lock = Lock()
         self._unreaped: set[int] = set()
         self._is_ready = self._is_retired = False
+        self._socket, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_ANSWER_S)
         try:
-            with theirs:
-                self._process = _start(theirs.fileno(), stderr=self._errors)
+            with child_end:
+                self._process = _start(child_end.fileno(), stderr=self._errors)
         except OSError:
             self._socket.close()
             os.close(self._errors)
@@ -78,7 +78,7 @@ class ForkServer:
         return pid in self._unreaped and self._process.poll() is None
 
     def wait(self, pid: int) -> int:
-        """Wait for a process that was killed or has ended, and return its exit code, as `subprocess` gives it."""
+        """Wait for a process that was killed or has ended; return its exit code, as `subprocess` does."""
         with self._lock:
             self._unreaped.discard(pid)
             try:
@@ -94,13 +94,13 @@ class ForkServer:
         return code
 
     def discard(self) -> None:
-        """Fork nothing more, and end with the last process."""
+        """Refuse to fork, and end once the last process has ended."""
         with self._lock:
             self._is_retired = True
             self._end_if_unused()
 
     def interrupt(self) -> None:
-        """End it if it is still starting; whoever waits for that gets an error."""
+        """Kill it if it is still starting; a thread that waits for it gets an error."""
         if not self._is_ready:
             self._process.kill()
 
@@ -116,7 +116,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A process, by the server that it was forked from, as `subprocess.Popen` is one by its parent."""
+    """A process forked by the server; like `subprocess.Popen`."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
@@ -139,7 +139,7 @@ class ForkedProcess:
 
 
 def last_line(descriptor: int) -> str:
-    """Return the last line that a process wrote which did not start."""
+    """Return the last line of the standard error of a process that did not start."""
     size = os.fstat(descriptor).st_size
     text = os.pread(descriptor, _MAX_STDERR, max(0, size - _MAX_STDERR)).decode(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]

@@ -1,6 +1,6 @@
 """The process that decoding processes are forked from: started by `reelabel.pool.fork_server`, it sees no video.
 
-It has one thread and one connection, to its pool, which orders it to fork a process, or to wait for one.
+It has one thread and one connection, over which its pool tells it to fork a process, or to wait for one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(control: int, child: str) -> None:
     with suppress(Exception):  # each process tries again, and reports it to its pool
         warm_up()
         importlib.import_module(child)
-    gc.freeze()  # what all share is never looked at, which would copy it
+    gc.freeze()  # the garbage collector must not touch shared objects: that would copy their pages
     while True:
         _serve(connection, child)
 

@@ -1,7 +1,7 @@
-"""What a pool asks of a decoding process, and what the process replies.
+"""Requests of a pool to a decoding process, and the replies.
 
-The pool pickles what it asks. What a process sends may have been made by a video that has taken it over: it is never
-unpickled, and checked in full by `reelabel.pool.packing`, and by the dataclasses themselves.
+The pool pickles its requests. Replies may come from a process that a video has compromised: they are never unpickled,
+and are validated by `reelabel.pool.packing` and by the dataclasses themselves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Open a video, whose descriptor is sent along unless it is read in ranges; calls follow, and None in the end."""
+    """Open a video, whose descriptor is sent along unless it is read by ranges; calls follow, and finally None."""
 
     size_bytes: int
     suffix: str
@@ -131,7 +131,7 @@ def describe_failure(error: Exception, *, frames_decoded: int) -> Failed:
 
 
 def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
-    """Return the error that a decoding process reports; raise InvalidReplyError if it is none that it can know of."""
+    """Return the error that a decoding process reports; raise InvalidReplyError if no such process can raise it."""
     if failed.code == OUT_OF_MEMORY:
         return DecoderCrashedError(
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."

@@ -1,8 +1,8 @@
-"""Dataclasses on their way from a decoding process to its pool, which trusts nothing of them.
+"""Serialization of dataclasses that a decoding process sends to its pool, which trusts none of it.
 
-A dataclass is JSON, and its arrays follow each other in a memory file, which is sent along. The process copies them
-into it once, seals it and sends its descriptor; the pool maps it. A sealed file can neither shrink, which would kill
-the pool with SIGBUS, nor change after it was checked. It has no name, and is freed with the last array that uses it.
+A dataclass becomes JSON, and its arrays follow each other in a memory file (memfd). The process copies them into it
+once, seals it and sends its descriptor; the pool maps it. A sealed file can neither shrink, which would kill the pool
+with SIGBUS, nor change after it was checked. It has no name, and is freed with the last array that uses it.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def _padding(size_bytes: int) -> int:
 
 
 def unpack(kinds: Sequence[type], data: bytes, descriptor: int | None, *, max_bytes: int) -> Any:  # noqa: ANN401
-    """Return the dataclass that a process has sent, one of some kinds, whose own checks are done as well.
+    """Return the dataclass that a process has sent, after all checks, its own included.
 
-    Raises InvalidReplyError if it is none of these, or its arrays exceed `max_bytes`.
+    Raises InvalidReplyError if it is not one of `kinds`, is invalid, or its arrays exceed `max_bytes`.
     """
     try:
         sent = json.loads(data)
@@ -103,7 +103,7 @@ def _map_all(kind: type, shapes: Any, descriptor: int | None, max_bytes: int) ->
         raise InvalidReplyError(f"{size_bytes:,} bytes of arrays")
     if descriptor is None:
         return {}
-    _require_sealed(descriptor, size_bytes)
+    _check_sealed(descriptor, size_bytes)
     memory = map_privately(descriptor, size_bytes) if size_bytes else np.zeros(0, np.uint8)
     arrays, start = {}, 0
     for path, shape in shapes.items():
@@ -117,7 +117,7 @@ def _map_all(kind: type, shapes: Any, descriptor: int | None, max_bytes: int) ->
     return arrays
 
 
-def _require_sealed(descriptor: int, size_bytes: int) -> None:
+def _check_sealed(descriptor: int, size_bytes: int) -> None:
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:

@@ -1,4 +1,4 @@
-"""One decoding process, as its pool sees it."""
+"""One decoding process, from the side of its pool."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _START_S = 120.0  # imports on a busy machine
 _BEGIN_S = 20.0
 _SOONEST_S, _LATEST_S = 0.02, LOOK_S
-_STOPPED_S = 1.0  # by which this process is late if it was stopped, as by Ctrl-Z, and not merely busy
+_STOPPED_S = 1.0  # a check this late means that this process was stopped, as by Ctrl-Z, and not merely busy
 _NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """Limits on the time for one video: for decoding, by two clocks, and besides for reading ranges."""
+    """Limits on the time for one video: wall-clock and CPU time for decoding, and more for reading ranges."""
 
     timeout_s: float
     cpu_s: float
@@ -62,13 +62,13 @@ class DecodingProcess:
         self._max_bytes = setup.memory_bytes
         self.missing: tuple[str, ...] = ()
         self.is_ready, self._is_done = False, True
+        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._channel = Channel(ours)
+        self._channel = Channel(parent_end)
         self._channel.watch = _until(time.monotonic() + _START_S)
         try:
-            with theirs:
-                self._process = server.fork(theirs.fileno(), self._errors)
+            with child_end:
+                self._process = server.fork(child_end.fileno(), self._errors)
         except (OSError, NotStartedError):
             self._close()
             raise
@@ -111,13 +111,13 @@ class DecodingProcess:
         self._is_done = True
 
     def call(self, call: Call, kind: type, reader: RangeReader | None, *, max_bytes: int | None = None) -> Any:  # noqa: ANN401 - of the kind
-        """Have a method called of the decoder of the open video; `reader` reads ranges of one that has no descriptor.
+        """Call a method of the decoder of the open video; `reader` reads ranges of a video without a descriptor.
 
         Raises:
             ProcessDiedError: The process has died.
             InvalidReplyError: It sent something invalid, or arrays larger than `max_bytes`, or than its memory limit.
             DecoderTimeoutError: It exceeded a limit.
-            Exception: What it reports, or whatever `reader` met.
+            Exception: What it reports, or what `reader` raised.
         """
         self._is_done = False
         self._watch.resume()
@@ -138,7 +138,7 @@ class DecodingProcess:
         return reply
 
     def close_video(self) -> None:
-        """Have the video closed; if a call has not ended well, the process is not used again."""
+        """Close the video; if a call has failed, the process is not used again."""
         if not self._is_done:
             return
         self._channel.watch = _until(time.monotonic() + _BEGIN_S)
@@ -151,7 +151,7 @@ class DecodingProcess:
         self._is_done = False
 
     def is_healthy(self) -> bool:
-        """Return whether it lives, and has answered the last request with a valid answer and nothing more."""
+        """Return whether it is alive, and its last reply was valid and nothing followed it."""
         return self._is_done and not self._channel.has_input()
 
     def kill(self) -> None:
@@ -231,7 +231,7 @@ class _TimeLimit:
         self._deadline_s += self._looked_s - self._paused_s
 
     def __call__(self) -> float:
-        """Return when to look again: no limit can be reached sooner.
+        """Return the seconds until the next check: no limit can be reached sooner.
 
         Raises:
             DecoderTimeoutError: A limit is exceeded.

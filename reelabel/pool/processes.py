@@ -28,7 +28,7 @@ class DecodingProcesses:
     """A number of decoding processes. Thread-safe."""
 
     def __init__(self, setup: Setup, *, count: int, videos_per_process: int, ahead: bool) -> None:
-        """Start them, or if not `ahead`, start each once it is needed."""
+        """Start them now if `ahead`; otherwise, start each when it is needed."""
         self._owner = os.getpid()
         self._setup = setup
         self._count = count
@@ -37,7 +37,7 @@ class DecodingProcesses:
         self._is_closed = self._is_warned = False
         self._acquired = 0
         self._alive: set[DecodingProcess] = set()
-        self._idle: list[Callable[[], DecodingProcess]] = []  # each waits for one, those that are ready last
+        self._idle: list[Callable[[], DecodingProcess]] = []  # each waits for a process; ready ones are at the end
         self._server: ForkServer | None = None  # which the next process is forked from
         # One thread starts their server, as the kernel kills it, and them, when the thread that started it ends.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="decode-pool")
@@ -72,7 +72,7 @@ class DecodingProcesses:
     @contextmanager
     def acquire(self) -> Iterator[DecodingProcess]:
         """Acquire a process that is ready, and replace it unless it is healthy afterwards."""
-        self._require_owner()
+        self._check_owner()
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_closed or self._acquired < self._count, LOOK_S):
                 raise_if_abandoned()
@@ -91,7 +91,7 @@ class DecodingProcesses:
                 else:
                     self._discard(process)
                     if not is_last:
-                        self._discard_server()  # a video that knows where things lie in memory gets no second try
+                        self._discard_server()  # a video that has learned the memory layout gets no second try
                         self._start_ahead()
         finally:
             with self._changed:
@@ -102,7 +102,7 @@ class DecodingProcesses:
         if self._is_closed:
             raise _closed()
 
-    def _require_owner(self) -> None:
+    def _check_owner(self) -> None:
         if os.getpid() != self._owner:
             raise RuntimeError(
                 f"The pool of decoding processes was made by process {self._owner}, from which this one was forked; "
@@ -161,7 +161,7 @@ class DecodingProcesses:
         reason = ""
         for _ in range(MAX_LOST):
             try:
-                process = DecodingProcess(self._present_server(), self._setup)
+                process = DecodingProcess(self._current_server(), self._setup)
             except NotStartedError as error:
                 reason = str(error)
                 self._discard_server()
@@ -176,7 +176,7 @@ class DecodingProcesses:
                 return process
         raise decoders_lost(reason)
 
-    def _present_server(self) -> ForkServer:
+    def _current_server(self) -> ForkServer:
         with self._changed:
             self.check_open()
             self._server = self._server or ForkServer()
@@ -202,7 +202,7 @@ def _closed() -> DecodersClosedError:
 
 
 def decoders_lost(reason: str = "") -> DecodersLostError:
-    """Return the error for processes that are killed, though not by a video."""
+    """Return the error for processes that are killed by something else than a video."""
     return DecodersLostError(
         "Decoding processes keep being killed; check whether the machine runs out of memory."
         + (f" (The last one: {reason}.)" if reason else "")

@@ -1,4 +1,4 @@
-"""Reading ranges of a video for a decoding process, which cannot reach any server itself."""
+"""Reads ranges of a video for a decoding process, which cannot reach any server itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from reelabel.sources.sparse_file import ByteSource
 
-_MOST_HEADER_BYTES = 272 * 1024**2  # a sparse file holds 256 MiB
+_MOST_BYTES = 272 * 1024**2  # more than a sparse file fetches; all of it may wait here for the process
 _SPARE_READS = 1024  # beyond one for each block of the file: ranges between known ones may be smaller
 
 
@@ -30,11 +30,10 @@ class RangeReader:
         self.bytes_fetched = 0
         self._source = source
         self._reads_left = source.size_bytes // BLOCK_BYTES + _SPARE_READS
-        self._bytes_left = source.size_bytes
-        self._header_left = _MOST_HEADER_BYTES
+        self._bytes_left = min(source.size_bytes, _MOST_BYTES)
 
     def start(self, spans: Sequence[tuple[int, int]]) -> Batch:
-        """Start reading ranges concurrently; raise InvalidReplyError if they exceed the file."""
+        """Start reading ranges concurrently; raise InvalidReplyError if they exceed the file, or the limit in all."""
         wanted = [ByteRange(*span) for span in spans]
         self._reads_left -= len(wanted)
         self._bytes_left -= sum(span.size for span in wanted)
@@ -43,7 +42,7 @@ class RangeReader:
         return Batch(self._source, wanted)
 
     def take(self, batch: Batch, number: int) -> bytes | None:
-        """Take over one of the ranges of a batch, in order; None if one has failed, or the source is too slow."""
+        """Take the next range of a batch; None if one has failed, or the source is too slow."""
         self.wait_s += batch.waited_s()
         if batch.failure is None and self.wait_s > self._source.max_wait_s:
             # Before the decoding time limit, which would blame the video for a slow store.
@@ -57,9 +56,6 @@ class RangeReader:
         extent = batch.take(number)
         self.bytes_fetched += len(extent.data)
         if self.is_in_header:
-            self._header_left -= len(extent.data)
-            if self._header_left < 0:
-                raise InvalidReplyError("a header of more than a sparse file holds")
             self.header.append(extent)
         return extent.data
 

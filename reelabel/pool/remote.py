@@ -1,4 +1,4 @@
-"""A video that a decoding process decodes, as its pool sees it."""
+"""The decoder of a video in a decoding process, from the side of its pool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 
-# Of a frame in the columns of an index, at most.
+# Maximum size of a frame in the columns of an index, and frames allowed beyond the limit.
 _LISTED_BYTES, _SPARE_FRAMES = 64, 65_536
 
 
@@ -42,7 +42,7 @@ class RemoteDecoder:
         threads: int,
         known: tuple[CachedRange, ...] = (),
     ) -> None:
-        """Open the video with the first call; the limits of time are for all calls."""
+        """Open the video with the first call; the time limits are for all calls together."""
         self.process, self._video, self._allowed = process, video, allowed
         self.ranges = None if isinstance(video, VideoFile) else RangeReader(video)
         self._opening = Open(
@@ -81,9 +81,12 @@ class RemoteDecoder:
         if self.ranges:
             self.ranges.is_in_header = False
         decoded: Decoded = self._call(Decoded, "decode", indices, view)
-        if len(decoded.pts) != len(indices):
+        width_px, height_px = decoded.native_width_px, decoded.native_height_px
+        shape = view.shape(*view.fit(width_px, height_px), decoded.orientation)
+        is_small = width_px * height_px <= self._opening.limits.max_frame_pixels
+        if decoded.images.shape != (len(indices), *shape) or not is_small:
             self.process.distrust()
-            raise InvalidReplyError("another number of frames than was asked for")
+            raise InvalidReplyError("frames of another number or size than was asked for")
         self.frames_decoded = decoded.frames_decoded
         return decoded
 

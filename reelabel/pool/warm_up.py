@@ -1,4 +1,4 @@
-"""The first decode of a decoding process, of a clip of its own, which leaves nothing to be imported later."""
+"""The first decode of a decoding process, of a built-in clip, so that nothing needs to be imported later."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLIP = (
 
 @cache
 def warm_up() -> None:
-    """Decode in each way, and send each kind of message to nobody; once is enough for all forked processes."""
+    """Decode in each way, and pack each kind of message; once is enough for all forked processes."""
     clip = zlib.decompress(base64.b64decode(_CLIP))
     descriptor = os.memfd_create("clip", os.MFD_CLOEXEC)
     try:
@@ -54,7 +54,7 @@ def warm_up() -> None:
         local.read_header("frames", of_any_size=True)
         local.list_keyframes()
         local.close()
-        remote = LocalDecoder(SparseFile(_Held(clip), (CachedRange(0, clip),)), Limits())
+        remote = LocalDecoder(SparseFile(_BytesSource(clip), (CachedRange(0, clip),)), Limits())
         _decode(remote, "container", keyframes=True)
         pickle.loads(pickle.dumps(remote.known))  # noqa: S301
         _decode(remote, "container", keyframes=False)
@@ -77,7 +77,7 @@ def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> None:
             os.close(arrays)
 
 
-class _Held:
+class _BytesSource:
     max_wait_s = 0.0
 
     def __init__(self, clip: bytes) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import mmap
 import os
 import select
 import socket
 import struct
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -35,7 +37,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class _Map:
-    """A part of the address space, for as long as an array uses it."""
+    """A mapping of the address space, unmapped with the last array that uses it."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self.__array_interface__ = {"shape": (size_bytes,), "typestr": "|u1", "data": (address, False), "version": 3}
@@ -45,8 +47,8 @@ class _Map:
 def map_privately(descriptor: int, size_bytes: int) -> npt.NDArray[np.uint8]:
     """Map a file, until the last array that uses its bytes is gone; what is written to them stays in this process.
 
-    `mmap.mmap` would keep a descriptor open for as long: whoever keeps the frames of a thousand videos could open no
-    other file. Raises OSError if the kernel refuses.
+    `mmap.mmap` would keep a descriptor open for as long: a program that keeps the frames of a thousand videos could
+    open no other file. Raises OSError if the kernel refuses.
     """
     address = _LIBC.mmap(None, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, descriptor, 0)
     if address == _FAILED:
@@ -59,16 +61,30 @@ READ, NOT_READ = b"\1", b"\0"  # whether the bytes of requested ranges follow
 _LENGTH = struct.Struct("!Q")
 _DESCRIPTOR_BYTES = array.array("i").itemsize
 _PIECE_BYTES = 256 * 1024
+_IN_TRANSIT_S = 0.01
 
 
 def send(connection: socket.socket, data: bytes, descriptor: int | None = None) -> None:
     """Send a message, in a decoding process, which ends if the pool is gone."""
     rights = [] if descriptor is None else [_rights(descriptor)]
     try:
-        connection.sendmsg([_LENGTH.pack(len(data))], rights)
+        _send_length(connection, len(data), rights)
         connection.sendall(data)
     except OSError:
         os._exit(0)
+
+
+def _send_length(connection: socket.socket, size: int, rights: list[tuple[int, int, bytes]]) -> None:
+    while True:
+        try:
+            connection.sendmsg([_LENGTH.pack(size)], rights)
+        except OSError as error:
+            # Of all processes of a user, no more descriptors may be in transit than each may have open.
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            time.sleep(_IN_TRANSIT_S)
+        else:
+            return
 
 
 def receive(connection: socket.socket) -> tuple[bytes, int | None]:
@@ -113,7 +129,7 @@ class Channel:
     def send(self, data: bytes, descriptor: int | None = None) -> None:
         """Send a message; raise ProcessDiedError if the process has closed its end."""
         rights = [] if descriptor is None else [_rights(descriptor)]
-        self._wait(select.POLLOUT)
+        self._wait_for_room()
         try:
             sent = self._socket.sendmsg([_LENGTH.pack(len(data))], rights)
         except OSError:
@@ -123,10 +139,13 @@ class Channel:
         self.send_bytes(data)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes that the process expects; raise ProcessDiedError if it has closed its end."""
+        """Send bytes that the process expects.
+
+        Raises ProcessDiedError if it has closed its end, or sends something instead of receiving.
+        """
         view = memoryview(data)
         while view:
-            self._wait(select.POLLOUT)
+            self._wait_for_room()
             try:
                 view = view[self._socket.send(view[:_PIECE_BYTES]) :]
             except BlockingIOError:
@@ -191,14 +210,21 @@ class Channel:
         self._watch_for(select.POLLIN)
         return bool(self._poll.poll(0))
 
-    def _wait(self, event: int) -> None:
-        self._watch_for(event)
-        while not self._poll.poll(self.watch() * 1e3):
-            pass
+    def _wait_for_room(self) -> None:
+        # Descriptors that it sends meanwhile would stay in transit, where other processes can then send none.
+        if not self._wait(select.POLLOUT | select.POLLIN) & select.POLLOUT:
+            raise ProcessDiedError
 
-    def _watch_for(self, event: int) -> None:
+    def _wait(self, events: int) -> int:
+        """Wait for any of the events; return those that have occurred."""
+        self._watch_for(events)
+        while not (found := self._poll.poll(self.watch() * 1e3)):
+            pass
+        return found[0][1]
+
+    def _watch_for(self, events: int) -> None:
         try:
-            self._poll.register(self._socket, event)
+            self._poll.register(self._socket, events)
         except ValueError:  # another thread has closed it with the pool
             raise ProcessDiedError from None
 

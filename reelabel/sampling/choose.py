@@ -29,7 +29,7 @@ class Chosen:
         indices: Those into `VideoIndex.order`, with repeats; ascending, but for wanted ones; shape (M,), M >= 1.
         instants_s: The instants they were chosen for, in seconds; shape (M,); None if the sampler targets no instants.
         starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
-        is_empty: Whether no frame lies in the segment, so that the last one before it is shown.
+        is_empty: Whether the segment has no frame, so that the last one before it is shown.
     """
 
     indices: Int64s
@@ -48,14 +48,13 @@ def choose(
     sampling: Sampling,
     segment: Segment = WHOLE,
     *,
-    every: bool = False,
     windows: Windows = (),
     wanted: Wanted | None = None,
 ) -> Chosen:
     """Choose the frames that a sampler shows of a segment, as if the video had been trimmed to it.
 
-    With `every`, each keyframe is chosen once, whatever the sampler, which is not `auto`. A dense sampler samples from
-    `windows` of the segment, if there are any. `wanted` frames take the place of those that a sampler would choose.
+    A dense sampler samples from `windows` of the segment, if there are any. `wanted` frames take the place of those
+    that a sampler would choose.
 
     Raises:
         NoFramesError: The video has no frames.
@@ -66,8 +65,8 @@ def choose(
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     if wanted is not None:
         return _choose_wanted(index, wanted, segment)
-    if sampling.sampler == "keyframes" or every:
-        return _choose_keyframes(index, sampling, segment, every=every)
+    if sampling.sampler == "keyframes":
+        return _choose_keyframes(index, sampling, segment)
     return _choose_frames(index, sampling, segment, windows)
 
 
@@ -78,7 +77,7 @@ def _choose_wanted(index: VideoIndex, wanted: Wanted, segment: Segment) -> Chose
     return Chosen(indices=wanted.choose(within), starts_s=starts_s, is_empty=is_empty)
 
 
-def _choose_keyframes(index: VideoIndex, sampling: Sampling, segment: Segment, *, every: bool) -> Chosen:
+def _choose_keyframes(index: VideoIndex, sampling: Sampling, segment: Segment) -> Chosen:
     candidates = index.keyframe_indices
     candidates = candidates if candidates.size else np.arange(len(index.order))
     starts_s, is_empty = None, False
@@ -87,7 +86,7 @@ def _choose_keyframes(index: VideoIndex, sampling: Sampling, segment: Segment, *
         found = select_segment(times_s[candidates], segment, first_s=start_s)
         candidates, is_empty = candidates[found.numbers], found.is_empty
         starts_s = start_s + (segment.start_s or 0.0)
-    if not every and sampling.num_frames != EVERY:
+    if sampling.num_frames != EVERY:
         candidates = candidates[pick_evenly(len(candidates), sampling.num_frames)]
     return Chosen(indices=candidates, starts_s=starts_s, is_empty=is_empty)
 
@@ -120,7 +119,7 @@ def _choose_frames(index: VideoIndex, sampling: Sampling, segment: Segment, wind
 
 
 def _in_segment(index: VideoIndex, segment: Segment) -> tuple[Int64s, float | None, bool]:
-    """Return the indices of the frames in a segment, its start, and whether it has none: the one before is used."""
+    """Return the indices of the frames in a segment, its start, and whether it is empty (the frame before is used)."""
     if segment.is_whole:
         return np.arange(len(index.order)), None, False
     times_s, start_s = _clock(index)
@@ -136,7 +135,7 @@ def _clock(index: VideoIndex) -> tuple[Float64s, float]:
     return index.time_s, index.start_s
 
 
-# Tolerance for rounded timestamps, as of a segment's ends.
+# Tolerance for rounded timestamps, the same as for the ends of segments.
 _TOLERANCE_S = 1e-4
 
 
@@ -151,7 +150,10 @@ class Positions:
     clips: bool = False
 
     def choose(self, within: Int64s) -> Int64s:
-        """Return the wanted ones of the frames `within` the segment; SamplingRefusedError if there is none."""
+        """Return the wanted ones of the frames `within` the segment.
+
+        Raises SamplingRefusedError if one is missing; with `clips`, only if all are.
+        """
         numbers, frames = np.array(self.numbers, np.int64), len(within)
         chosen = np.where(numbers < 0, numbers + frames, numbers)
         inside = (chosen >= 0) & (chosen < frames)

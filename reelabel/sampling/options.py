@@ -30,11 +30,11 @@ _IGNORE_NUM_FRAMES = [name for name, spec in BUILT_IN.items() if not spec.uses_n
 
 
 def estimate_frames(num_frames: int) -> int:
-    """Return a number of frames by which to size a model's inputs, where the video decides how many there are."""
+    """Return the number of frames to size a model's inputs by; an estimate if the video determines it."""
     return DEFAULT_NUM_FRAMES if num_frames == EVERY else num_frames
 
 
-# Beside the bounds, which cannot leave out what lies between -1 and 1.
+# In addition to the bounds, which cannot exclude the values between -1 and 1.
 def _check_count(count: int) -> int:
     if count < 1 and count != EVERY:
         raise ValueError("must be at least 1, or -1 for every frame")
@@ -48,12 +48,12 @@ def _check_rate(fps: float) -> float:
 
 
 def _leave_out_sdr(hdr: str) -> str | None:
-    """Let equivalent specs have equal ids; before, the default overrides what is set elsewhere."""
+    """Omit the default, so that equivalent specs have equal ids; until then, it overrides values set elsewhere."""
     return hdr if hdr == AS_DECODED else None
 
 
 def _is_not_false(value: object) -> bool:
-    """Return whether an option that is on by default is not switched off: a spec then leaves it out."""
+    """Return whether an option that is on by default is not switched off; specs then omit it."""
     return value is not False
 
 
@@ -157,7 +157,7 @@ class Sampling:
             raise conflict(self, fault)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what makes it differ from other samplings: the options by name, but for those that are unset."""
+        """Return the options that are set, by name; they identify the sampling."""
         return to_dict(self)
 
     # Each of these returns a clause, empty if there is no such fault.

@@ -19,6 +19,7 @@ from reelabel.sampling.qwen_glm import GLM5_NEXT, GLM46V, GLMGA, QWEN2_VL, QWEN3
 from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
 from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, RELEVANT, nearest_frames, presentation_times_s
 from reelabel.sampling.uniform import DYNAMIC, UNIFORM
+from reelabel.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +109,7 @@ def samplers() -> Mapping[str, SamplerSpec]:
 
 
 def dense_samplers() -> Mapping[str, SamplerSpec]:
-    """Return the samplers that choose from all frames of a video, whatever is asked about it."""
+    """Return the samplers that choose from all frames of a video, independently of the question."""
     return {name: spec for name, spec in samplers().items() if _is_dense(spec)}
 
 
@@ -129,9 +130,10 @@ def find_sampler(name: str) -> SamplerSpec:
         return spec
     if name == NATIVE:
         raise ValueError(f"{NATIVE} stands for a model's sampler, and no model is known here; name that sampler")
-    near = import_module("difflib").get_close_matches(name, _registered, n=2, cutoff=0.5)
+    shown = shorten(name)  # matching a long one would take seconds
+    near = import_module("difflib").get_close_matches(shown, _registered, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_registered)}"
-    raise ValueError(f"Unknown sampler {name}; {hint}")
+    raise ValueError(f"Unknown sampler {shown}; {hint}")
 
 
 def find_dense_sampler(name: str) -> SamplerSpec:

@@ -1,4 +1,4 @@
-"""The record that describes a sampler to all that use samplers, and the properties of a video that samplers get."""
+"""The record that describes a sampler, and the properties of a video that samplers receive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RoutingOption = Literal[
 
 
 class SamplerOptions(Protocol):
-    """The options that samplers read, of `reelabel.sampling.options.Sampling`."""
+    """The options of `reelabel.sampling.options.Sampling` that samplers read."""
 
     @property
     def sampler(self) -> str: ...
@@ -82,8 +82,8 @@ class SamplerSpec:
         model_types: `model_type` of such models whose configuration names no video processor.
         yields_to_num_frames: Whether such a model whose processor states `num_frames` was trained with that many
             uniform frames instead.
-        needs_question: Whether the frames depend on what a job asks, so that an application chooses them, and names
-            them by `times_ms`. Such a sampler is no dense sampler for `auto` and escalation.
+        needs_question: Whether the frames depend on the question, so that an application chooses them, and passes their
+            `times_ms`. Such a sampler is no dense sampler for `auto` and escalation.
         aliases: vLLM's names of it, which users may write as well.
         source: What it reproduces, such as "vLLM's loader qwen2_vl"; empty if it is original.
     """

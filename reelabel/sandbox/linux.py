@@ -37,10 +37,7 @@ _RESTRICT_SELF: Final = 446
 _RULESET_VERSION: Final = 1
 # Versions of the interface (ABI), and the rights on files that exist since then, as a mask.
 _FILES: Final = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-_NETWORK_ABI: Final = 4
-_SCOPE_ABI: Final = 6
-_BIND_AND_CONNECT_TCP: Final = 0b11
-_ABSTRACT_SOCKETS_AND_SIGNALS: Final = 0b11
+_FILES_ABI, _NETWORK_ABI, _SCOPE_ABI = 1, 4, 6
 
 
 def limit_resources(*, memory_bytes: int, file_bytes: int, descriptors: int) -> None:
@@ -120,22 +117,12 @@ def landlock_abi() -> int:
 
 def describe_abi(abi: int) -> str:
     """Return what a version of the interface can deny."""
-    denies = ["files"]
-    if abi >= _NETWORK_ABI:
-        denies.append("TCP")
-    if abi >= _SCOPE_ABI:
-        denies += ["abstract sockets", "signals"]
-    return f"Landlock ABI {abi} ({', '.join(denies)})"
+    return f"Landlock ABI {abi} ({', '.join(_rights(abi))})"
 
 
 def apply_landlock() -> None:
     """Deny all that Landlock can deny here, or raise OSError; open descriptors keep working."""
-    abi = landlock_abi()
-    handled = [_FILES[max(known for known in _FILES if known <= abi)]]
-    if abi >= _NETWORK_ABI:
-        handled.append(_BIND_AND_CONNECT_TCP)
-    if abi >= _SCOPE_ABI:
-        handled.append(_ABSTRACT_SOCKETS_AND_SIGNALS)
+    handled = _rights(landlock_abi()).values()
     # struct landlock_ruleset_attr has grown with the ABI. Whatever is handled and has no rule is denied.
     attributes = struct.pack(f"={len(handled)}Q", *handled)
     ruleset = system_call(_CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0)
@@ -143,6 +130,13 @@ def apply_landlock() -> None:
         system_call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
+
+
+def _rights(abi: int) -> dict[str, int]:
+    """Return the rights that exist in a version of the interface, as masks, in the order of the ruleset's fields."""
+    files = _FILES[max(known for known in _FILES if known <= abi)]
+    since = {_FILES_ABI: ("files", files), _NETWORK_ABI: ("TCP", 0b11), _SCOPE_ABI: ("abstract sockets, signals", 0b11)}
+    return dict(right for known, right in since.items() if known <= abi)
 
 
 def system_call(number: int, *arguments: object) -> int:

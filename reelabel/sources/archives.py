@@ -17,11 +17,10 @@ from reelabel.sources.members import (
     VERSION_MARK,
     MemberSource,
     SavedIndexes,
-    SingleFlightCache,
     decode_members,
     encode_members,
 )
-from reelabel.sources.object_info import MemberUri, ObjectInfo, redact_uri, split_member
+from reelabel.sources.object_info import MemberUri, ObjectInfo, changed, is_read_by_fsspec, redact_uri, split_member
 from reelabel.sources.parquet import PARQUET_SUFFIX, ParquetRows
 from reelabel.sources.source import StoredSource
 from reelabel.sources.tar import open_tar_member, read_tar
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _INDEX_READERS = {".tar": read_tar, ".zip": read_zip}
 _OPENERS = {".tar": open_tar_member, ".zip": open_zip_member}
 _KEPT_INDEXES = 32
-_KEPT_INFOS = 4096
 
 
 class RemoteArchive(StoredSource):
@@ -52,14 +50,13 @@ class RemoteArchive(StoredSource):
 
 
 class Archives:
-    """Reads members of archives. Thread-safe; pickled without what it has read."""
+    """Reads members of archives. Thread-safe; pickled without its caches."""
 
     def __init__(self, objects: Objects, store: IndexStore | None) -> None:
         self._objects = objects
         self._store = store
         self._indexes = SavedIndexes(store, encode=encode_members, decode=decode_members, keep=_KEPT_INDEXES)
         self._rows = ParquetRows(store)
-        self._infos = SingleFlightCache[ObjectInfo](_KEPT_INFOS)
 
     def __reduce__(self) -> tuple[type[Self], tuple[Objects, IndexStore | None]]:
         return type(self), (self._objects, self._store)
@@ -68,7 +65,7 @@ class Archives:
         """Find a member of an open archive.
 
         Raises:
-            MemberMissingError: There is none.
+            MemberMissingError: There is no such member.
             ArchiveUnreadableError: The archive is damaged, or the member cannot be read.
             VideoRefusedError: The URI does not name a member, or ranges cannot be read.
         """
@@ -76,8 +73,10 @@ class Archives:
 
     def open_remote(self, uri: str, fingerprint: str | None = None) -> MemberSource:
         """Find a member of an archive on S3 or the web, of the version that its fingerprint names."""
-        version = fingerprint.rpartition(VERSION_MARK)[0] if fingerprint else None
-        return self.open(self._archive(_split(uri).archive, version), uri)
+        version, mark, _ = (fingerprint or "").rpartition(VERSION_MARK)
+        if fingerprint is not None and not mark:  # of no member of an archive
+            raise changed(uri)
+        return self.open(self._archive(_split(uri).archive, version or None), uri)
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of members, with one request an archive; those that fail are left out, as are rows."""
@@ -99,15 +98,12 @@ class Archives:
         return self._index(self._archive(archive), MemberUri(archive, "").suffix)
 
     def _archive(self, uri: str, fingerprint: str | None = None) -> RemoteArchive:
-        def look_up() -> ObjectInfo:
+        if fingerprint is None or is_read_by_fsspec(uri):  # whose reads do not check the version
             info = self._objects.stat(uri)
             info.require(fingerprint=fingerprint, max_bytes=None)
-            return info
-
-        if fingerprint is not None:
-            return RemoteArchive(self._objects, self._infos.get((uri, fingerprint), look_up))
-        info = self._objects.stat(uri)
-        return RemoteArchive(self._objects, self._infos.get((uri, info.fingerprint), lambda: info))
+        else:
+            info = ObjectInfo(uri=uri, size_bytes=int(fingerprint.split(":", 2)[1]), fingerprint=fingerprint)
+        return RemoteArchive(self._objects, info)
 
     def _content(self, archive: Source, place: MemberUri) -> Content:
         if place.suffix == PARQUET_SUFFIX:

@@ -1,8 +1,8 @@
-"""Requests that another thread can cancel, and that end at a deadline, however little their server sends.
+"""Requests that another thread can cancel, and that end at a deadline, however slowly their server sends.
 
-A socket's timeout begins anew with every byte. So the sockets of a request are shut down: by `cancel`, or by a timer at
-the deadline. To its reader, a socket that was shut down looks as if the server had closed it; therefore what was
-received counts only if `Watchdog.check` passes afterwards.
+A socket's timeout restarts with every byte. So the sockets of a request are shut down: by `cancel`, or by a timer at
+the deadline. To its reader, a socket that was shut down looks as if the server had closed it; therefore received data
+counts only if `Watchdog.check` passes afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from threading import Event, Lock, Timer
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import ReadingEndedError, StoreUnavailableError
-from reelabel.waiting import raise_if_abandoned
+from reelabel.waiting import LOOK_S, raise_if_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ _CURRENT: ContextVar[Watchdog | None] = ContextVar("watchdog", default=None)
 
 
 class Deadline(NamedTuple):
-    """When a request must have ended, by `time.monotonic`, and what to say if it has not."""
+    """The `time.monotonic` at which a request must have ended, and the message if it has not."""
 
     at_s: float
     message: str
@@ -53,7 +53,7 @@ class Cancellation:
 
     @contextmanager
     def watching(self, deadline: Deadline | None = None) -> Iterator[Watchdog]:
-        """Watch over the connections that this thread uses within the body; raises as `Watchdog.check` does."""
+        """Watch the connections that this thread uses within the body; raises as `Watchdog.check` does."""
         watchdog = Watchdog(self, deadline)
         with self._lock:
             self._requests.add(watchdog)
@@ -70,7 +70,10 @@ class Cancellation:
 
     def pause(self, seconds: float) -> None:
         """Wait before another attempt; raise as `check` does."""
-        self._cancelled.wait(seconds)
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            self.check()
+            self._cancelled.wait(min(left_s, LOOK_S))
         self.check()
 
     def check(self) -> None:
@@ -111,7 +114,7 @@ class Watchdog:
             raise StoreUnavailableError(self._deadline.message)
 
     def hasten(self, seconds: float) -> None:
-        """Shut the sockets down after so many seconds at the latest, which `check` does not report."""
+        """Shut the sockets down after at most `seconds`, which `check` does not report."""
         left_s = self._deadline.at_s - time.monotonic() if self._deadline else seconds
         self._start_timer(min(left_s, seconds))
 
@@ -122,7 +125,7 @@ class Watchdog:
                     each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Leave the sockets alone from now on."""
+        """Stop watching the sockets."""
         if self._timer:
             self._timer.cancel()
         with self._lock:
@@ -139,5 +142,5 @@ class Watchdog:
 
 
 def current_watchdog() -> Watchdog | None:
-    """Return what watches over this thread's request; None outside of `Cancellation.watching`."""
+    """Return the watchdog of this thread's request; None outside of `Cancellation.watching`."""
     return _CURRENT.get()

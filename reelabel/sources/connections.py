@@ -1,4 +1,4 @@
-"""Connections of urllib3 whose sockets are watched over by the request that uses them, from before they connect."""
+"""Connections of urllib3 whose sockets are watched by the request that uses them, from before they connect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WatchedConnection:
 
 
 def _connect(connection: Any) -> socket.socket:  # noqa: ANN401 - a connection of any subclass
-    """Connect as urllib3 does, which shows its sockets to nobody before they are connected."""
+    """Connect as urllib3 does, which itself exposes sockets only once they are connected."""
     failed: OSError | None = None
     for address in connection.addresses():
         for family, kind, protocol, _, place in socket.getaddrinfo(address, connection.port, type=socket.SOCK_STREAM):

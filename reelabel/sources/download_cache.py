@@ -102,7 +102,7 @@ def _cached_copy(source: Source, folder: Path, *, max_bytes: int) -> LocalCopy:
     with _locked(video_folder) as is_locked:
         if path.is_file() and path.stat().st_size == source.size_bytes:
             return LocalCopy(path=path, bytes_fetched=0)
-        # What a killed process left is written over. Other machines may not see the lock, and have names of their own.
+        # What a killed process left is overwritten. Other machines may not see the lock, and use names of their own.
         owner = _BOOT_ID.read_text().strip() if is_locked else secrets.token_hex(8)
         unfinished = video_folder / f".{owner}.unfinished"
         size_bytes = source.copy_to(unfinished, max_bytes=max_bytes)
@@ -114,7 +114,7 @@ def _cached_copy(source: Source, folder: Path, *, max_bytes: int) -> LocalCopy:
 def _locked(folder: Path) -> Iterator[bool]:
     """Lock a folder against other threads and processes of this machine; the lock ends with this process.
 
-    Yields whether it is locked, which some network folders cannot be: two may then download at once.
+    Yields whether it is locked: some network folders cannot be, and two may then download at once.
     """
     lock, is_locked = os.open(folder, os.O_RDONLY), False
     try:

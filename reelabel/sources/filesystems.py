@@ -1,15 +1,14 @@
 """Reading objects by fsspec, from `gs://`, `az://`, `hf://`, `fsspec+sftp://` and others; they are never written.
 
-How a filesystem is reached (account, endpoint, token) is its package's business: it reads the environment, its own
-files and fsspec's configuration (`FSSPEC_GS_TOKEN=anon`, `~/.config/fsspec/*.json`).
+How a filesystem is reached (account, endpoint, token) is up to its package, which reads the environment, its own files
+and fsspec's configuration (`FSSPEC_GS_TOKEN=anon`, `~/.config/fsspec/*.json`).
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +37,7 @@ _T = TypeVar("_T")
 _PIECE_BYTES = 8 * 1024**2
 _CHECK_EVERY_S = 0.2
 _REFUSALS = {"401", "403"}
-# What filesystems name a version by, the surest first.
+# Fields that identify a version, the most reliable first.
 _VERSIONS = ("generation", "version_id", "VersionId", "etag", "ETag", "blob_id")
 _TIMES = ("mtime", "last_modified", "LastModified", "updated", "created")
 
@@ -87,7 +86,7 @@ class Filesystems:
         self.stat(uri).require(fingerprint=info.fingerprint, max_bytes=None)
 
     def _call(self, uri: str, work: Callable[[Any, str], _T]) -> _T:
-        """Have a thread do it, as no filesystem can be interrupted: it is abandoned when time is up or on `cancel`."""
+        """Work in a thread, as no filesystem can be interrupted: it is abandoned at the deadline or on `cancel`."""
         self._cancellation.check()
         until_s = time.monotonic() + self.max_wait_s
         future: Future[_T] = Future()
@@ -98,7 +97,7 @@ class Filesystems:
                 raise StoreUnavailableError(
                     f"{redact_uri(uri)} took longer than web.total_timeout_s; raise it, or try again."
                 )
-        with _explained(uri):
+        with _converted_errors(uri):
             return future.result()
 
     def _locate(self, uri: str) -> tuple[Any, str]:
@@ -133,24 +132,11 @@ def _describe(uri: str, found: dict[str, Any]) -> ObjectInfo:
     named = next((found[name] for name in (*_VERSIONS, *_TIMES) if found.get(name) is not None), None)
     if not isinstance(size_bytes, int) or named is None:
         raise ConfigurationError(f"{redact_uri(uri)} has no size, or neither a version nor a time of its last change.")
-    return ObjectInfo(uri=uri, size_bytes=size_bytes, fingerprint=f"fsspec:{size_bytes}:{named}", modified=_time(found))
-
-
-def _time(found: dict[str, Any]) -> datetime | None:
-    for name in _TIMES:
-        with suppress(ValueError, OverflowError, OSError):  # of a time that cannot be read
-            match found.get(name):
-                case datetime() as time_of:
-                    return time_of if time_of.tzinfo else time_of.replace(tzinfo=UTC)
-                case float() | int() as seconds:
-                    return datetime.fromtimestamp(seconds, UTC)
-                case str() as text:
-                    return datetime.fromisoformat(text)
-    return None
+    return ObjectInfo(uri=uri, size_bytes=size_bytes, fingerprint=f"fsspec:{size_bytes}:{named}")
 
 
 @contextmanager
-def _explained(uri: str) -> Iterator[None]:
+def _converted_errors(uri: str) -> Iterator[None]:
     shown = redact_uri(uri)
     try:
         yield

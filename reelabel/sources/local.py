@@ -27,7 +27,7 @@ from reelabel.sources.source import Source
 from reelabel.sources.video_file import OPEN_FLAGS, VideoFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 _SCHEME = "file://"
@@ -39,19 +39,23 @@ _NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOL
 class FileStore:
     """Opens and writes files with the guarantees of S3: atomic, write-once if asked."""
 
+    def __init__(self, roots: Iterable[Path] = ()) -> None:
+        """Take the folders in which files that are read must lie, with symlinks resolved; empty allows every folder."""
+        self._roots = tuple(roots)
+
     @staticmethod
     def path(uri: str) -> Path:
         """Return the path of `uri`; raise ConfigurationError if a `file://` URI names a host or a relative path."""
         if not uri.startswith(_SCHEME):
             return Path(unescape_name(uri))
-        path = Path(unquote(uri.removeprefix(_SCHEME), errors="surrogateescape"))  # as `list` has quoted its bytes
+        path = Path(unquote(uri.removeprefix(_SCHEME), errors="surrogateescape"))  # `list` quotes bytes
         if not path.is_absolute():
             raise ConfigurationError(f"{uri} is not an absolute path; write file:///folder/file, with three slashes.")
         return path
 
     def write_new(self, uri: str, data: bytes) -> bool:
         path = self.path(uri)
-        with _explained(uri), _temporary_file(path, data) as finished:
+        with _converted_errors(uri), _temporary_file(path, data) as finished:
             try:
                 # Linking is atomic and, unlike renaming, never replaces an existing file.
                 path.hardlink_to(finished)
@@ -61,13 +65,13 @@ class FileStore:
 
     def replace(self, uri: str, data: bytes) -> None:
         path = self.path(uri)
-        with _explained(uri), _temporary_file(path, data) as finished:
+        with _converted_errors(uri), _temporary_file(path, data) as finished:
             finished.replace(path)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
         root = self.path(uri)
         is_uri = uri.startswith(_SCHEME)
-        with _explained(uri):
+        with _converted_errors(uri):
             for file in _files_below(root.absolute() if is_uri else root) if root.is_dir() else ():
                 # Not a Path, whose parts are interned and would never be freed.
                 name = _SCHEME + quote(os.fsencode(file.path)) if is_uri else file.path
@@ -75,26 +79,24 @@ class FileStore:
                     yield _describe(name, file.stat())
 
     def remove(self, uri: str) -> None:
-        with _explained(uri):
+        with _converted_errors(uri):
             self.path(uri).unlink(missing_ok=True)
 
     def ensure_root(self, uri: str) -> None:
-        with _explained(uri):
+        with _converted_errors(uri):
             self.path(uri).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def open(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[FileSource]:
+    def open(self, uri: str) -> Iterator[FileSource]:
         """Open a file for the duration of a `with` block.
 
-        It must lie in one of the folders, with symlinks resolved; without any, every folder is allowed.
-
         Raises:
-            VideoRefusedError: It lies in none of the folders.
+            VideoRefusedError: It lies in none of the folders that are allowed.
             ObjectMissingError: It is not a regular file.
         """
         path = self.path(uri)
-        with _explained(uri):
-            descriptor = _open_below(roots, path) if roots else os.open(path, OPEN_FLAGS)
+        with _converted_errors(uri):
+            descriptor = _open_below(self._roots, path) if self._roots else os.open(path, OPEN_FLAGS)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
@@ -105,14 +107,14 @@ class FileStore:
 
 
 class FileSource(Source):
-    """An open regular file, wherever its path leads by now."""
+    """An open regular file, even if its path names another by now."""
 
     def __init__(self, info: ObjectInfo, descriptor: int) -> None:
         super().__init__(info)
         self.descriptor = descriptor
 
     def read(self, start: int, size: int) -> bytes:
-        with _explained(self.info.uri):
+        with _converted_errors(self.info.uri):
             return os.pread(self.descriptor, size, start)
 
     def as_video(self) -> VideoFile:
@@ -143,7 +145,7 @@ def _open_below(roots: Sequence[Path], path: Path) -> int:
     for root in map(os.path.realpath, roots):
         if resolved.is_relative_to(root):
             return _walk(root, resolved.relative_to(root).parts)
-    raise VideoRefusedError(f"{path} is outside extract.allow_roots; move the video there, or add its folder.")
+    raise VideoRefusedError(f"{path} is outside extract.allow_roots; move it there, or add its folder.")
 
 
 def _walk(root: str, parts: Sequence[str]) -> int:
@@ -192,14 +194,14 @@ def _temporary_file(path: Path, data: bytes) -> Iterator[Path]:
 
 
 @contextmanager
-def _explained(uri: str) -> Iterator[None]:
+def _converted_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _translated(error, uri) from error
+        raise _converted(error, uri) from error
 
 
-def _translated(error: OSError, uri: str) -> ReelabelError:
+def _converted(error: OSError, uri: str) -> ReelabelError:
     if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
         return full
     if error.errno in _NOWHERE:

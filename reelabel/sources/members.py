@@ -1,4 +1,4 @@
-"""Members of archives: the index of an archive, the bytes of one member, and what is kept of either."""
+"""Members of archives: the index of an archive, the bytes of a member, and caches of indexes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGEST_BLOCK_BYTES = 4 * 1024**2
 _MAX_READ_BYTES = 256 * 1024**2
 
 
-VERSION_MARK = "#"  # between the fingerprint of an archive and what of it a member is
+VERSION_MARK = "#"  # between the fingerprint of an archive and the version of a member
 
 
 class RangedFile(Seekable, io.RawIOBase):
@@ -90,10 +90,10 @@ class Content:
 
     Attributes:
         size: Its size, in bytes.
-        version: What of the archive it is; with the archive's fingerprint, its own.
+        version: Identifies it within a version of the archive.
         read: Reads a range, which lies within it; None if it must be copied out to be read.
         copy: Yields all of it, in pieces.
-        note: What its reader should know, as a clause; usually empty.
+        note: What is unusual about reading it, as a clause; usually empty.
     """
 
     size: int
@@ -107,9 +107,7 @@ class MemberSource(Source):
     def __init__(self, archive: Source, uri: str, content: Content) -> None:
         found = archive.info
         fingerprint = f"{found.fingerprint}{VERSION_MARK}{content.version}"
-        info = ObjectInfo(
-            uri=uri, size_bytes=content.size, fingerprint=fingerprint, modified=found.modified, note=content.note
-        )
+        info = ObjectInfo(uri=uri, size_bytes=content.size, fingerprint=fingerprint, note=content.note)
         super().__init__(info)
         self.max_wait_s = archive.max_wait_s
         self._archive, self._content = archive, content
@@ -210,7 +208,7 @@ class MemberIndex:
         """Return a member that can be read; `uri` is that of the archive.
 
         Raises:
-            MemberMissingError: There is none of that name.
+            MemberMissingError: No member has that name.
             ArchiveUnreadableError: It cannot be read, or the archive is damaged before it.
         """
         shown = redact_uri(uri)
@@ -239,7 +237,7 @@ def encode_members(index: MemberIndex) -> bytes:
 
 
 def decode_members(data: bytes | memoryview, archive: Source) -> MemberIndex:
-    """Decode the result of `encode_members`, by the rule for members of the archive; ValueError if it is none."""
+    """Decode the result of `encode_members`, and check it against the archive; ValueError if it is invalid."""
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         damage = table.schema.metadata[_DAMAGE].decode()
@@ -260,9 +258,9 @@ def plain_name(name: str) -> str:
 
 
 class SingleFlightCache(Generic[_T]):
-    """Results by key. Threads that want the same one wait for the first; a failure is not kept. Thread-safe.
+    """Results by key. Threads that want the same one wait for the first; failures are not cached. Thread-safe.
 
-    Those who wait share an error of ours; after one that nobody has foreseen, each tries for itself.
+    Waiting threads share a ReelabelError; after an unexpected exception, each tries for itself.
     """
 
     def __init__(self, keep: int) -> None:
@@ -303,7 +301,7 @@ class IndexStore(Protocol):
 
 
 class SavedIndexes(Generic[_T]):
-    """Indexes of one kind: read once for all threads, kept while among the last ones used, and saved for other runs."""
+    """Indexes of one kind: read once for all threads, cached while recently used, and saved for other runs."""
 
     def __init__(
         self,

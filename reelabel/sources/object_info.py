@@ -1,4 +1,4 @@
-"""URIs: their parts, and what messages show of them; and the metadata of the object at one.
+"""URIs: their parts, and how messages show them; and the metadata of an object.
 
 A URI names a member of an archive (`s3://bucket/shard-000.tar#clips/7.mp4`, `part-0.parquet#column=mp4&row=17`) if a
 `#` follows one of the suffixes below, in any case; the first such `#` divides it. In the part after it, `%XX` stands
@@ -37,13 +37,11 @@ _WEB_URI = re.compile(
 )
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_ONE_SLASH = re.compile(r"(?:^|/)(s3|https?|file):/(?!/)")
-_OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
 
 
 SUFFIXES = (".tar", ".zip", ".parquet")
-# Compressed as a whole: nothing can be read by range. Named here so that it is said.
+# Compressed as a whole: nothing can be read by range. Listed so that the error can say so.
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
 _SUFFIX = "|".join(re.escape(suffix) for suffix in (*SUFFIXES, *COMPRESSED_SUFFIXES))
 _MEMBER = re.compile(rf"(.+?(?:{_SUFFIX}))#(.*)", re.DOTALL | re.IGNORECASE)
@@ -62,17 +60,6 @@ def scheme_of(uri: str) -> str | None:
 def is_read_by_fsspec(uri: str) -> bool:
     scheme = scheme_of(uri) or ""
     return scheme in CLOUD_SCHEMES or scheme.startswith(FSSPEC_PREFIX)
-
-
-def path_hint(path: str) -> str:
-    """Return what to write for a path that was meant as another: `s3:/bucket/a.mp4`, `~/a.mp4`; else nothing."""
-    if found := _ONE_SLASH.search(path):
-        return f"; for {found[1]}:// write two slashes"
-    if path.startswith("~"):
-        return "; write the whole path, as only shells know ~"
-    if _OF_WINDOWS.match(path):
-        return "; write the path that the file has on this machine, not that of Windows"
-    return ""
 
 
 def check_unicode(uri: str) -> None:
@@ -107,13 +94,13 @@ def redact_uri(uri: str) -> str:
         return uri
     found = _WEB_URI.fullmatch(uri)
     if found is None:
-        return f"{scheme}://..."  # where its password ends is anyone's guess
+        return f"{scheme}://..."  # it is ambiguous where its password ends
     shown = f"{found['scheme']}://{found['host']}{found['path']}{'?...' if found['query'] else ''}"
     return _CONTROL.sub("", shown)
 
 
 def is_web_uri(uri: str) -> bool:
-    """Return whether all parsers find the same host in a URI, which messages name."""
+    """Return whether all parsers find the same host in a URI, so that messages name the one that is asked."""
     return _WEB_URI.fullmatch(uri) is not None
 
 
@@ -150,7 +137,7 @@ def member_uri(archive: str, name: str) -> str:
 
 
 def escape_name(uri: str) -> str:
-    """Return the URI by which a file of its own is named, whatever its name."""
+    """Return the URI of a file that is not a member of an archive, even if its name looks like one."""
     return _DIVIDED_BY.sub(r"\1%23", uri)
 
 
@@ -159,8 +146,8 @@ def unescape_name(name: str) -> str:
     return _NOT_A_MEMBER.sub(r"\1#", name)
 
 
-# By the parameters that show that a URL is signed in this way: those that the signature consists of. What selects or
-# changes the content stays, such as `versionId`, `generation`, `snapshot` and `response-content-type`.
+# The parameters that a signature consists of, by those that identify its kind. Parameters that select or change the
+# content stay, such as `versionId`, `generation`, `snapshot` and `response-content-type`.
 _SIGNATURES = {
     frozenset(marks.split()): re.compile(parts)
     for marks, parts in (
@@ -180,8 +167,7 @@ _SIGNATURES = {
 def unsigned_uri(uri: str) -> str:
     """Return a URI without the parameters of its signature; one that is not signed unchanged.
 
-    Two signed URLs that are equal without them name the same object. Whether it is the same version, its fingerprint
-    tells.
+    Two signed URLs that are equal without them name the same object; its fingerprint identifies the version.
     """
     if "?" not in uri or (scheme_of(uri) or "").lower() not in WEB_SCHEMES:
         return uri
@@ -205,8 +191,8 @@ class ObjectInfo:
         size_bytes: Its size.
         fingerprint: Changes if the content changes: ETag and size on S3, size and modification time (in
             nanoseconds) in a file system.
-        modified: Time of the last change, in UTC; None if the store does not report it.
-        note: What it costs to read, as a clause, if that is unusual.
+        modified: Time of the last change, in UTC; None unless it is on S3 or in a folder.
+        note: What is unusual about reading it, as a clause; usually empty.
     """
 
     uri: str
@@ -232,7 +218,7 @@ def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
 
 
 def part_size(uri: str, content_range: str | None, *, start: int) -> int:
-    """Return the size of the part that a response to a range request has, at least 1, which may be less than asked for.
+    """Return the size of the range in a response, at least 1, which may be less than was requested.
 
     Raises:
         RangesIgnoredError: The server sends the whole object, or another range.

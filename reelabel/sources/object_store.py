@@ -18,7 +18,6 @@ from reelabel.errors import (
     ConfigurationError,
     InternalError,
     ObjectError,
-    ObjectMissingError,
     RangesIgnoredError,
     VideoRefusedError,
 )
@@ -40,7 +39,7 @@ from reelabel.sources.source import BytesSource, StoredSource
 from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from reelabel.sources.filesystems import Filesystems
@@ -69,6 +68,7 @@ class ObjectStore:
         web: WebOptions | None = None,
         *,
         buckets: Iterable[str] = (),
+        allow_roots: Iterable[Path] = (),
         archive_indexes: IndexStore | None = None,
     ) -> None:
         """Store the options; no connection is opened yet.
@@ -77,9 +77,11 @@ class ObjectStore:
             s3: How S3 is reached.
             web: How the web is reached.
             buckets: The S3 buckets that may be used; all if empty.
+            allow_roots: The folders in which local files and archives that are read must lie, with symlinks resolved;
+                all if empty.
             archive_indexes: Where indexes of archives are kept for other processes; None keeps them in memory only.
         """
-        self._folder = FileStore()
+        self._folder = FileStore(allow_roots)
         self._s3_options = s3 or S3Options()
         self._web_options = web or WebOptions()
         self._buckets = frozenset(buckets)
@@ -112,32 +114,32 @@ class ObjectStore:
         """Return the metadata of an object; raise ObjectMissingError if there is none."""
         if remote := self._remote(uri):
             return remote.stat(uri)
-        with self._at_hand(uri) as source:
+        with self._open_source(uri) as source:
             return source.info
 
     @contextmanager
-    def open(self, uri: str, roots: Sequence[Path] = (), *, known: ObjectInfo | None = None) -> Iterator[Source]:
+    def open(self, uri: str, *, known: ObjectInfo | None = None) -> Iterator[Source]:
         """Open one version of an object for a `with` block.
 
         Args:
             uri: The object.
-            roots: Folders in which a local file or archive must lie, with symlinks resolved; empty allows every folder.
-            known: The version, as an earlier look found it; None opens the current one.
+            known: The version, as looked up earlier; None opens the current one.
 
         Raises:
-            VideoRefusedError: It lies in none of the folders.
+            VideoRefusedError: It lies in none of the folders that are allowed.
             ObjectMissingError: There is nothing at `uri`.
-            ObjectChangedError: It is another version by now.
+            ObjectChangedError: It is another version now.
+            ReadingEndedError: The store was cancelled.
         """
-        if self.local_path(uri) is None and not split_member(uri) and scheme_of(uri) != INLINE_SCHEME:
+        if self._remote(uri):
             yield StoredSource(self, known or self.stat(uri))
             return
-        with self._at_hand(uri, roots, fingerprint=known.fingerprint if known else None) as source:
+        with self._open_source(uri, fingerprint=known.fingerprint if known else None) as source:
             yield source
 
     @contextmanager
-    def _at_hand(
-        self, uri: str, roots: Sequence[Path] = (), *, fingerprint: str | None = None, max_bytes: int | None = None
+    def _open_source(
+        self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None
     ) -> Iterator[Source]:
         place = split_member(uri)
         with ExitStack() as stack:
@@ -146,13 +148,13 @@ class ObjectStore:
             elif place and self._remote(place.archive):
                 source = self._archives.open_remote(uri, fingerprint)
             else:
-                file = stack.enter_context(self._folder.open(place.archive if place else uri, roots))
+                file = stack.enter_context(self._folder.open(place.archive if place else uri))
                 source = self._archives.open(file, uri) if place else file
             source.info.require(fingerprint=fingerprint, max_bytes=max_bytes)
             yield source
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Return the metadata of those of many objects that are found by listing them with few requests, by URI.
+        """Look up many objects with few requests, by listing them; return the metadata of those found, by URI.
 
         Call `stat` for the others.
         """
@@ -191,18 +193,10 @@ class ObjectStore:
         """
         if remote := self._remote(uri):
             return remote.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
-        with self._at_hand(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
+        with self._open_source(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
             data = b"".join(source.pieces())
             source.check_unchanged()
             return data
-
-    def find(self, uri: str) -> bytes | None:
-        """Read a whole object on S3 or in a folder; return None if there is none."""
-        self._writable(uri)
-        try:
-            return self.read(uri)
-        except ObjectMissingError:
-            return None
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object, fewer bytes if it ends before.
@@ -214,7 +208,7 @@ class ObjectStore:
         """
         if remote := self._remote(uri):
             return remote.read_range(uri, start=start, size=size, fingerprint=fingerprint)
-        with self._at_hand(uri, fingerprint=fingerprint) as source:
+        with self._open_source(uri, fingerprint=fingerprint) as source:
             data = source.read(start, size)
             source.check_unchanged()
             return data
@@ -227,7 +221,7 @@ class ObjectStore:
             return self.read(uri, fingerprint=fingerprint)[start : start + size]
 
     def max_wait_s(self, uri: str) -> float:
-        """Return the most seconds that a request can take, including retries, before it fails."""
+        """Return the maximum number of seconds that a request can take, including retries, before it fails."""
         place = split_member(uri)
         remote = self._remote(place.archive if place else uri)
         return remote.max_wait_s if remote else math.inf
@@ -236,7 +230,7 @@ class ObjectStore:
         """Download an object to `path`, removed on failure, and return its size; raises as `read` does."""
         if remote := self._remote(uri):
             return remote.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
-        with self._at_hand(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
+        with self._open_source(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
             return source.copy_to(path)
 
     def write_new(self, uri: str, data: bytes) -> bool:

@@ -30,7 +30,7 @@ from reelabel.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
-from reelabel.sources.object_info import INLINE_SCHEME, path_hint, redact_uri, scheme_of, split_member
+from reelabel.sources.object_info import INLINE_SCHEME, escape_name, redact_uri, scheme_of, split_member
 from reelabel.sources.source import faults_of_one_object
 from reelabel.sources.sparse_file import SMALL_BYTES, ByteRange, ByteSource, read_ranges
 from reelabel.sources.video_file import VideoFile, open_video_file, video_in_memory
@@ -58,15 +58,15 @@ class OpenedSource:
     """The bytes of one video: an open file, or something else of which ranges are read. Thread-safe.
 
     Attributes:
-        name: What the user called it, without secrets.
+        name: Its name in messages, without secrets.
         limits: Limits on its size.
         file: The file; None while only ranges can be read.
         ranges: The source of ranges; None if it is read whole.
         copies: Where it is copied if ranges do not suffice; None is memory or a temporary file.
         is_local: Whether it needs no copy.
-        bytes_fetched: Bytes read so far because ranges did not suffice: of a copy, and in vain.
+        bytes_fetched: Bytes fetched so far for a copy, and by failed attempts to read ranges.
         fetch_ms: Milliseconds that the copy took.
-        frames_decoded: Frames decoded in vain.
+        frames_decoded: Frames decoded by failed attempts.
     """
 
     name: str
@@ -83,7 +83,7 @@ class OpenedSource:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, by_ranges: Callable[[ByteSource], _T], of_file: Callable[[VideoFile], _T]) -> _T:
-        """Do something with its ranges if these suffice, else with the file, or a copy."""
+        """Call `by_ranges` if ranges suffice, else `of_file` with the file or a copy."""
         if self.file is None and self.ranges is not None:
             try:
                 return by_ranges(self.ranges)
@@ -95,11 +95,11 @@ class OpenedSource:
         return of_file(self.whole())
 
     def extract(self, by_ranges: Callable[[ByteSource], Frames], of_file: Callable[[VideoFile], Frames]) -> Frames:
-        """Return frames as `read` does, with all that it cost to get them."""
+        """Return frames as `read` does, with the cost of failed attempts and of the copy included."""
         bytes_before, ms_before, frames_before = self.bytes_fetched, self.fetch_ms, self.frames_decoded
         got = self.read(by_ranges, of_file)
         cost = got.cost
-        return got.knowing(
+        return got.with_selection(
             bytes_fetched=cost.bytes_fetched + self.bytes_fetched - bytes_before,
             fetch_ms=cost.fetch_ms + self.fetch_ms - ms_before,
             frames_decoded=cost.frames_decoded + self.frames_decoded - frames_before,
@@ -122,7 +122,7 @@ class OpenedSource:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Convert errors of a store into errors of the video, and those of a mixture of versions into that."""
+        """Convert errors of a store into errors of the video; one that was replaced is not reported as damaged."""
         with _video_errors():
             try:
                 yield
@@ -132,7 +132,7 @@ class OpenedSource:
                 raise
 
     def check_unchanged(self) -> None:
-        """Raise VideoChangedError if it is not the version any more that was opened."""
+        """Raise VideoChangedError if it is no longer the version that was opened."""
         if self._object:
             with _video_errors():
                 self._object.check_unchanged()
@@ -167,18 +167,20 @@ class OpenedSource:
 
 
 def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limits) -> OpenedSource:
-    """Open what a user names as a video, as `reelabel.open` does; nothing but its size is read."""
+    """Open the source of a video, as `reelabel.open` does; only its size is read."""
+    if store and isinstance(source, os.PathLike):  # which may lie outside of the store's folders
+        source = escape_name(os.path.abspath(source))  # noqa: PTH100 - resolves .. but not links
     if isinstance(source, str) and (store or not _is_file(source)):
         from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
 
         objects = store or ObjectStore()
         return open_object(objects, stat_video(objects, source), limits, min_bytes=RANGES_MIN_BYTES)
     if isinstance(source, str | os.PathLike):
-        return _of_file(os.fspath(source), limits, open_video_file(Path(source)))
+        return _open_local(os.fspath(source), limits, open_video_file(Path(source)))
     if isinstance(source, bytes | bytearray | memoryview):
-        return _of_file("the video", limits, video_in_memory(bytes(source)))
+        return _open_local("the video", limits, video_in_memory(bytes(source)))
     if hasattr(source, "size_bytes") and hasattr(source, "read"):
-        return OpenedSource(name="the video", limits=limits, ranges=_Checked(source))
+        return OpenedSource(name="the video", limits=limits, ranges=_FailureKeeper(source))
     if hasattr(source, "read") and hasattr(source, "seek"):
         return _open_file_object(source, limits)
     raise TypeError(
@@ -191,7 +193,7 @@ def _is_file(uri: str) -> bool:
     return is_path and os.path.isfile(uri)  # noqa: PTH113 - unlike Path.is_file, takes names that are too long
 
 
-def _of_file(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: ANN401 - a context manager
+def _open_local(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: ANN401 - a context manager
     with ExitStack() as stack:
         file = stack.enter_context(opened)
         return OpenedSource(name=name, limits=limits, is_local=True, file=file, _stack=stack.pop_all())
@@ -204,7 +206,6 @@ def open_object(
     *,
     min_bytes: int = 0,
     always_by_ranges: bool = False,
-    allow_roots: tuple[Path, ...] = (),
     copies: DownloadCache | None = None,
 ) -> OpenedSource:
     """Open one version of a video; close it afterwards.
@@ -215,7 +216,6 @@ def open_object(
         limits: Limits on its size.
         min_bytes: Size from which a remote video is read by ranges.
         always_by_ranges: Read a local one by ranges, too.
-        allow_roots: Folders that a local video must lie in; empty allows every folder.
         copies: Where it is copied if ranges do not suffice.
 
     Raises:
@@ -226,14 +226,14 @@ def open_object(
     check_size(info, limits)
     with ExitStack() as stack:
         with _video_errors(), faults_of_one_object(info.uri):
-            source = stack.enter_context(objects.open(info.uri, allow_roots, known=info))
+            source = stack.enter_context(objects.open(info.uri, known=info))
         file = source.as_video() if isinstance(source, FileSource) else None
         is_large = file is None and info.size_bytes >= min_bytes
         is_by_ranges = (always_by_ranges or is_large) and scheme_of(info.uri) != INLINE_SCHEME
         return OpenedSource(
             name=redact_uri(info.uri),
             limits=limits,
-            ranges=_Checked(source) if is_by_ranges else None,
+            ranges=_FailureKeeper(source) if is_by_ranges else None,
             copies=copies,
             is_local=file is not None,
             file=None if is_by_ranges else file,
@@ -248,11 +248,11 @@ def _open_file_object(source: Any, limits: Limits) -> OpenedSource:  # noqa: ANN
     if hasattr(source, "seekable") and not source.seekable():
         raise TypeError("The file is not seekable, such as a pipe or a response; read it, and pass the bytes.")
     if isinstance(source, io.BytesIO):
-        return _of_file("the video", limits, video_in_memory(source.getvalue()))
+        return _open_local("the video", limits, video_in_memory(source.getvalue()))
     # Others may have the descriptor of a file that they are read from, such as `gzip.open`.
     buffered = isinstance(source, io.BufferedReader | io.BufferedRandom)
     if not isinstance(source.raw if buffered else source, io.FileIO):
-        return OpenedSource(name="the video", limits=limits, ranges=_Checked(_FileRanges(source)))
+        return OpenedSource(name="the video", limits=limits, ranges=_FailureKeeper(_FileRanges(source)))
     if source.writable():
         source.flush()
     stack = ExitStack()
@@ -289,8 +289,8 @@ class _FileRanges:
                 self._file.seek(before)
 
 
-class _Checked:
-    """A source of ranges that remembers why it failed."""
+class _FailureKeeper:
+    """A source of ranges that stores the exception of a failed read."""
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - a `ByteSource`, or nearly so
         self._source = source
@@ -342,7 +342,7 @@ def _video_errors() -> Iterator[None]:
         raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None
 
 
-def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
+def stat_video(objects: ObjectStore, uri: str) -> ObjectInfo:
     """Look up a video's size and fingerprint.
 
     Raises:
@@ -355,7 +355,7 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         LoginRefusedError: The store refuses the login, so that no video can be read there.
     """
     try:
-        with objects.open(uri, allow_roots) as source:
+        with objects.open(uri) as source:
             return source.info
     except MemberMissingError as error:
         raise VideoMissingError(error.message) from None
@@ -363,8 +363,7 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         path = objects.local_path(uri)
         if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
             raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
-        advice = path_hint(uri) or "; check the path or URI"
-        raise VideoMissingError(f"There is no video at {redact_uri(uri)}{advice}.") from None
+        raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except ObjectChangedError as error:

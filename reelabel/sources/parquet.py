@@ -1,7 +1,7 @@
 """Videos in a binary column of a Parquet file: `part-0.parquet#column=mp4&row=17`.
 
-A value cannot be read by range: its row group's column is read in sequence, once, and its values are kept side by side
-in an unnamed file, for all of their jobs. How long each value is, is saved as an index.
+A value cannot be read by range: the column of its row group is read once, sequentially, and its values are stored one
+after another in an unnamed file, for all jobs. The sizes of the values are saved as an index.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _FORM = "write FILE.parquet#column=NAME&row=NUMBER"
 
 
 class _Place(NamedTuple):
-    """A row of a column: its number within its row group, which has so many rows.
+    """A row of a column: its number within its row group, and the number of rows there.
 
-    The file states how long the column is in the row group, uncompressed: `group_bytes`.
+    `group_bytes` is the uncompressed size of the column in the row group, as the file states it.
     """
 
     path: str
@@ -114,7 +114,7 @@ class ParquetRows:
 
 
 class _Values:
-    """The values of one column in one row group, side by side in an unnamed file."""
+    """The values of one column in one row group, one after another in an unnamed file."""
 
     def __init__(self, file: IO[bytes], sizes: Sizes) -> None:
         self._file = file
@@ -122,7 +122,7 @@ class _Values:
         self.sizes = sizes
 
     def read(self, row: int, start: int, size: int) -> bytes:
-        """Read a range of a value, which it holds."""
+        """Read a range that lies within a value."""
         return os.pread(self._file.fileno(), size, int(self._starts[row]) + start)
 
     def pieces(self, row: int) -> Iterator[bytes]:

@@ -57,7 +57,7 @@ _LARGEST_PAGE = 1000
 
 
 def list_objects(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """Yield the entries of objects of a bucket that are close to each other by name, as their folders list them.
+    """Yield the listing entries of those objects of a bucket whose names are close to each other.
 
     Omitted are objects that do not exist, that are far from the others, or that may not be listed.
     """
@@ -89,7 +89,7 @@ def _list_folder(client: Any, bucket: str, prefix: str, keys: Sequence[str]) -> 
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
-_UNTAGGED = "@"  # begins what identifies a version that has no ETag
+_NO_ETAG = "@"  # prefix of the version of an object without an ETag
 _TIME_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # in listings, and in headers
 _T = TypeVar("_T")
 
@@ -132,7 +132,7 @@ class S3:
             if len(keys) < FEWEST or not self._allows(bucket):
                 continue
             with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
-                for entry in filter(_is_tagged, list_objects(client, bucket, keys)):
+                for entry in filter(_has_etag, list_objects(client, bucket, keys)):
                     uri = f"{_SCHEME}{bucket}/{entry['Key']}"
                     found[uri] = _describe(uri, entry)
         return found
@@ -143,7 +143,7 @@ class S3:
                 data: bytes = body.read()
             return data
 
-        return self._whole(uri, take)
+        return self._read_body(uri, take)
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         bucket, key = _split(uri)
@@ -153,7 +153,7 @@ class S3:
         def take(client: Any) -> bytes:  # noqa: ANN401
             while len(data) < wanted:  # some servers send less of a range than is asked for
                 first = start + len(data)
-                part = {"Range": f"bytes={first}-{start + wanted - 1}", **_held_to(fingerprint)}
+                part = {"Range": f"bytes={first}-{start + wanted - 1}", **_if_match(fingerprint)}
                 answer = client.get_object(Bucket=bucket, Key=key, **part)
                 with _body(answer) as body:
                     expected = min(part_size(uri, answer.get("ContentRange"), start=first), wanted - len(data))
@@ -165,7 +165,7 @@ class S3:
                 data.extend(received)
             return bytes(data)
 
-        return self._whole(uri, take)
+        return self._read_body(uri, take)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
         with partial_file(path) as file:
@@ -177,7 +177,7 @@ class S3:
                     shutil.copyfileobj(body, file, 1 << 20)
                 return file.tell()
 
-            return self._whole(uri, take)
+            return self._read_body(uri, take)
 
     def write_new(self, uri: str, data: bytes) -> bool:
         bucket, key = _split(uri)
@@ -207,7 +207,7 @@ class S3:
                 return
             for entry in page.get("Contents", ()):
                 found = f"{_SCHEME}{bucket}/{entry['Key']}"
-                if _is_tagged(entry):
+                if _has_etag(entry):
                     yield _describe(found, entry)
                 else:
                     with suppress(ObjectMissingError):  # removed in the meantime
@@ -226,9 +226,9 @@ class S3:
             except client.exceptions.ClientError as error:
                 if not is_missing(error):
                     raise
-                client.create_bucket(Bucket=bucket, **_placement(self._settings))
+                client.create_bucket(Bucket=bucket, **_location_of(self._settings))
 
-    def _whole(self, uri: str, take: Callable[[Any], _T]) -> _T:
+    def _read_body(self, uri: str, take: Callable[[Any], _T]) -> _T:
         """Retry a response that breaks off in its body, which boto3 does not."""
         with self._errors(uri) as client:
             for _ in range(self._settings.max_attempts - 1):
@@ -279,7 +279,7 @@ def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
     )
 
 
-def _is_tagged(entry: dict[str, Any]) -> bool:
+def _has_etag(entry: dict[str, Any]) -> bool:
     """Return whether an entry of a listing is enough to describe an object: version ids are not listed."""
     return "ETag" in entry
 
@@ -289,12 +289,12 @@ def _version(answer: dict[str, Any]) -> str:
     if etag := answer.get("ETag"):
         return str(etag).strip('"')
     time = answer.get("LastModified")
-    return f"{_UNTAGGED}{answer.get('VersionId', '')}@{time.isoformat() if time else ''}"
+    return f"{_NO_ETAG}{answer.get('VersionId', '')}@{time.isoformat() if time else ''}"
 
 
 def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
     bucket, key = _split(uri)
-    answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **_held_to(fingerprint))
+    answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **_if_match(fingerprint))
     try:
         _describe(uri, answer).require(fingerprint=fingerprint, max_bytes=max_bytes)
     except BaseException:
@@ -308,8 +308,8 @@ def _body(answer: dict[str, Any]) -> AbstractContextManager[Any]:
     return closing(answer["Body"])
 
 
-def _held_to(fingerprint: str | None) -> dict[str, str]:
-    if fingerprint is None or _version_of(fingerprint).startswith(_UNTAGGED):
+def _if_match(fingerprint: str | None) -> dict[str, str]:
+    if fingerprint is None or _version_of(fingerprint).startswith(_NO_ETAG):
         return {}
     return {"IfMatch": f'"{_version_of(fingerprint)}"'}
 
@@ -318,7 +318,7 @@ def _version_of(fingerprint: str) -> str:
     return fingerprint.split(":", 2)[2]
 
 
-def _placement(settings: S3Options) -> dict[str, Any]:
+def _location_of(settings: S3Options) -> dict[str, Any]:
     """Return the region of a new bucket; Amazon rejects its default region if given explicitly."""
     if settings.endpoint_url or settings.region == "us-east-1":
         return {}
@@ -369,7 +369,7 @@ def parse_time(text: str) -> datetime:
 
 
 def _session(settings: S3Options) -> boto3.session.Session:
-    # Nothing is left to the user's AWS profile where all is said; one that is missing would be an error.
+    # The user's AWS profile is not read if the options say everything: a missing profile would be an error.
     is_said = settings.endpoint_url and settings.access_key_id and settings.ca_file
     core = _without_profile() if is_said else botocore.session.get_session()
     core.register_component("data_loader", _loader())

@@ -1,4 +1,4 @@
-"""Errors of boto3: which requests are tried again and when, and what of ours the others become."""
+"""Errors of boto3: which requests are retried and when, and how the others are converted to our errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _LOGIN_REFUSED = {
 }
 
 
-_NOT_NOW = dict.fromkeys(("ExpiredToken", "TokenRefreshRequired"), "the login has expired; log in again") | {
+_TEMPORARY_REASONS = dict.fromkeys(("ExpiredToken", "TokenRefreshRequired"), "the login has expired; log in again") | {
     "RequestTimeTooSkewed": "the clock of this machine is wrong; set it"
 }
 
@@ -132,7 +132,7 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
 
 
 def _address(where: str) -> str:
-    """Name the setting of a server's address, and what it may lack: some servers just hang up on plain HTTP."""
+    """Name the setting of a server's address, and a likely fault: some servers just hang up on plain HTTP."""
     return f"store.endpoint_url{' (does the server need https://?)' if where.startswith('http://') else ''}"
 
 
@@ -154,7 +154,7 @@ def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationE
         return ObjectRefusedError(f"{uri} is archived ({code}); restore it to a readable storage class.")
     if code.startswith(_KEY_FAULT):
         return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
-    if reason := _NOT_NOW.get(code):
+    if reason := _TEMPORARY_REASONS.get(code):
         return LoginRefusedError(f"{where} denies access to {uri} ({code}), as {reason}.")
     is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
     return (LoginRefusedError if is_login else ObjectRefusedError)(

@@ -93,7 +93,7 @@ class StoredSource(Source):
             return self.objects.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
 
     def check_unchanged(self) -> None:
-        """Look once more, unless each read has checked the version; raise as `faults_of_one_object` does."""
+        """Look it up again, unless each read has checked the version; raises as `faults_of_one_object` does."""
         if is_read_by_fsspec(self.info.uri):
             with faults_of_one_object(self.info.uri):
                 self.objects.stat(self.info.uri).require(fingerprint=self.info.fingerprint, max_bytes=None)
@@ -101,11 +101,11 @@ class StoredSource(Source):
 
 @contextmanager
 def faults_of_one_object(uri: str) -> Iterator[None]:
-    """Make what one video's store says about it fail that video alone: others may be served, and so may the cache.
+    """Make errors of a store about one video fail only that video: the store may still serve others, and the cache.
 
     Raises:
         VideoRefusedError: Access to the object is denied.
-        VideoUnavailableError: Its server is unavailable; an outage of S3 concerns all.
+        VideoUnavailableError: Its server is unavailable, and is not S3, whose outage concerns all videos.
     """
     try:
         yield

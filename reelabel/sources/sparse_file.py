@@ -97,9 +97,9 @@ class SparseFile(Seekable):
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
-    of the file raises FallbackRequired, as one download is then faster. `read_at` is thread-safe, so a file may
-    be opened by several demuxers; it waits for a range that is being fetched ahead only when it comes to it, and lets
-    others read what is cached meanwhile.
+    of the file raises FallbackRequired, as one download is then faster. `read_at` is thread-safe, so several
+    demuxers may open the file. It waits for a range that is being prefetched only if it needs that range, and other
+    threads can read cached bytes meanwhile.
 
     Attributes:
         size_bytes: Total length in bytes.
@@ -118,10 +118,10 @@ class SparseFile(Seekable):
         self._source = source
         self._extents = sorted(known)
         self._index: tuple[CachedRange, ...] | None = None
-        self._ahead: deque[ByteRange] = deque()  # that are being fetched
+        self._ahead: deque[ByteRange] = deque()  # ranges that are being prefetched
         self._arriving: Iterator[bytes] = iter(())
         self._block_bytes = BLOCK_BYTES
-        self._is_receiving = False  # one thread does at a time
+        self._is_receiving = False  # one thread at a time receives
         self._changed = threading.Condition()
 
     @property
@@ -136,11 +136,11 @@ class SparseFile(Seekable):
         return self.extents if self._index is None else self._index
 
     def end_of_header(self) -> None:
-        """Take what is fetched from now on for media data, which need not be kept for later extractions."""
+        """Treat what is fetched from now on as media data, which need not be kept for later extractions."""
         self._index = self.index
 
     def allow_whole_if_small(self) -> None:
-        """Let a small file be fetched whole, where the alternative is a download of the whole file."""
+        """Allow fetching all of a small file, where the alternative is to download it."""
         self.max_bytes = max(self.max_bytes, min(self.size_bytes, SMALL_BYTES))
 
     def read(self, size: int = -1) -> bytes:
@@ -258,7 +258,7 @@ class SparseFile(Seekable):
 
 
 def merge_ranges(ranges: Iterable[ByteRange], *, gap_bytes: int = 0) -> list[ByteRange]:
-    """Merge ranges that overlap, or follow each other with gaps of at most so many bytes; they ascend."""
+    """Merge ascending ranges that overlap, or are at most `gap_bytes` apart."""
     merged: list[ByteRange] = []
     for each in ranges:
         if merged and each.start <= merged[-1].end + gap_bytes:

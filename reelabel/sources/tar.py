@@ -1,9 +1,9 @@
 """The members of a tar: its headers are spread over the whole file, so they are read by range, one after another.
 
-`tarfile` parses each header, but does not walk: it reads what a header states, follows chains of headers by recursion,
-and can be made to loop. Over a network, a walk waits for one answer after another. So several walks begin at once
-at different places of a large archive, each at the first header that it finds there. Whatever such a walk has found is
-used only where the walk from the beginning arrives as well: the result does not depend on guesses.
+`tarfile` only parses single headers here: its own iteration trusts the sizes that headers state, follows chains of
+headers by recursion, and can be made to loop. Over a network, a walk waits for one response after another. So a large
+archive is walked from several places at once, each time from the first header found there. What such a walk has found
+is used only where the walk from the beginning arrives as well: the result does not depend on guesses.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE)
 _MAX_PREFIXES = 8
 _MAX_PREFIX_BYTES = 1024**2
+_LENGTH_BYTES = 8  # longer than the length of any record in a header
 _WALKS = 8
-_TRIAL = 32  # members by which the distance between headers is estimated
+_TRIAL = 32  # members from which the distance between headers is estimated
 _WORTHWHILE = 64  # headers left
 _SEARCHED_DISTANCES = 4
 _MOST_SEARCHED_BYTES, _LEAST_SEARCHED_BYTES = 1024**2, 16 * 1024
@@ -197,14 +198,15 @@ def _pax_size(pax: dict[str, str], at: int) -> int:
 def _pax_records(data: bytes, at: int) -> dict[str, str]:
     """Parse `length key=value` lines; see pax(1), "pax Extended Header"."""
     records: dict[str, str] = {}
-    while data.rstrip(b"\0"):
-        length, _, _ = data.partition(b" ")
-        end = int(length) if length.isdigit() and len(length) < 8 else 0  # noqa: PLR2004 - longer than any header
-        key, equals, value = data[len(length) + 1 : max(0, end - 1)].partition(b"=")
+    start, end_of_records = 0, len(data.rstrip(b"\0"))
+    while start < end_of_records:
+        length, _, _ = data[start : start + _LENGTH_BYTES].partition(b" ")
+        end = start + (int(length) if length.isdigit() and len(length) < _LENGTH_BYTES else 0)
+        key, equals, value = data[start + len(length) + 1 : max(start, end - 1)].partition(b"=")
         if not equals or data[end - 1 : end] != b"\n":
             raise _DamageError(f"the extended header at byte {at:,} is malformed")
         records[key.decode(errors="replace")] = value.decode(errors="surrogateescape")
-        data = data[end:]
+        start = end
     return records
 
 

@@ -1,4 +1,4 @@
-"""Videos in open files: decoded by one descriptor, whatever becomes of the path."""
+"""Videos in open files: decoded through one descriptor, even if the path is replaced."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.errors import VideoError, VideoMissingError, VideoRefusedError, VideoUnreadableError
-from reelabel.sources.object_info import path_hint, redact_uri, scheme_of
+from reelabel.sources.object_info import redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Opening a pipe that has no writer would block forever.
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-# By these suffixes FFmpeg takes a JPEG for a sequence of files, which is not accepted; without one, by its content.
+# With these suffixes, FFmpeg takes a JPEG for a sequence of files, which is not accepted; without one, it reads the
+# content.
 _IMAGE_SEQUENCES = frozenset({".jpg", ".jpeg"})
 
 
@@ -103,7 +104,7 @@ def _not_opened(path: str, error: OSError | ValueError) -> VideoError:
             f"{redact_uri(path)} is a URI, but only a path or a video's bytes are taken here; PrepareVideo reads URIs."
         )
     if isinstance(error, FileNotFoundError):
-        return VideoMissingError(f"There is no video at {path}; check the path{path_hint(path)}.")
+        return VideoMissingError(f"There is no video at {path}; check the path.")
     reason = getattr(error, "strerror", None) or error
     return VideoUnreadableError(f"The video {path} cannot be opened ({reason}); check the path.")
 

@@ -180,8 +180,8 @@ class Web:
     def _attempt(self, uri: str, work: Callable[[Ask], _T], progress: Callable[[], int] = lambda: 0) -> _T:
         """Retry `work` until it succeeds, with growing pauses, or those that the server requests.
 
-        Only attempts without progress count: some servers send at most so many bytes at a time. A server that is busy
-        is waited for, as long as it has not refused everything for the longest time already.
+        Only attempts without progress count: some servers limit the bytes of each response. A busy server is waited
+        for, unless it has refused everything for `total_timeout_s` already.
         """
         settings, busy = self._settings, _connections(self._settings).busy
         until_s = time.monotonic() + settings.total_timeout_s
@@ -231,7 +231,7 @@ def _pause_s(retries: Retry, response: BaseHTTPResponse | None) -> float:
 
 
 class _BusyServers:
-    """Servers that answer that they are too busy, and since when they have answered nothing else. Thread-safe."""
+    """Servers that respond that they are busy, and since when they have sent nothing else. Thread-safe."""
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}
@@ -244,7 +244,7 @@ class _BusyServers:
         return now_s - self._since_s.setdefault(urlsplit(uri).netloc, now_s) < longest_s
 
     def answers(self, uri: str) -> None:
-        """Note that the server of an object has sent something of it."""
+        """Record that the server of an object has sent data."""
         self._since_s.pop(urlsplit(uri).netloc, None)
 
 

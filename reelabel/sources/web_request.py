@@ -75,7 +75,7 @@ class WebResponse:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """How the requests for one object are sent: over these connections, until they are cancelled or late."""
+    """What the requests for one object share: connections, cancellation and deadline."""
 
     pools: PoolManager
     cancellation: Cancellation
@@ -116,7 +116,7 @@ def open_response(requests: Requests, uri: str, *, first: int | None, last: int 
 
 
 def _refuses_range(response: BaseHTTPResponse, first: int) -> bool:
-    """Return whether it is the range that may be refused, and not for beginning past the end of the object."""
+    """Return whether the range may have been refused, and not because it starts past the end of the object."""
     found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     size_bytes = _number(found[2]) if found else None
     is_past_end = size_bytes is not None and size_bytes <= first
@@ -132,7 +132,7 @@ def _followed(requests: Requests, uri: str, headers: dict[str, str]) -> Iterator
             if not location:
                 yield response
                 return
-        with suppress(ValueError):  # an address in brackets that is none: `_response` refuses it
+        with suppress(ValueError):  # an invalid address in brackets: `_response` refuses it
             location = urljoin(target, location)
         target = location
     raise VideoRefusedError(f"{redact_uri(uri)} redirects more than {_MAX_REDIRECTS} times; check the address.")

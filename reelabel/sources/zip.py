@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from reelabel.sources.members import (
     Member,
     MemberIndex,
     RangedFile,
-    SingleFlightCache,
     plain_name,
 )
 from reelabel.sources.object_info import redact_uri
@@ -33,7 +33,6 @@ _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED, _SIZES_FOLLOW, _UTF8 = 0x1, 0x8, 0x800
 _ZIP64 = 0xFFFFFFFF
 _CHUNK_BYTES = 1024**2
-_KEPT_STARTS = 4096
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -51,16 +50,13 @@ def read_zip(source: Source) -> MemberIndex:
     return MemberIndex.of(_members(entries), size_bytes=file.size_bytes)
 
 
-_starts = SingleFlightCache[int](_KEPT_STARTS)
-
-
 def open_zip_member(source: Source, member: Member) -> Content:
     """Return the bytes of a member: a range of the archive if it is stored, else they must be copied out."""
 
+    @cache
     def begin() -> int:
-        """Return where its bytes begin; read only when they are, for a look at many members takes one read."""
-        key = source.info.uri, source.info.fingerprint, member.name
-        return _starts.get(key, lambda: _data_start(source, member))
+        """Return where its bytes begin; read on demand, so that looking up many members takes a single read."""
+        return _data_start(source, member)
 
     def copy() -> Iterator[bytes]:
         check = _inflate if member.method else _verified

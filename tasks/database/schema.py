@@ -38,11 +38,11 @@ def upgrade_schema(engine: Engine, revision: str | None = None) -> None:
         ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
             login lacks the rights.
     """
-    found, wanted = revision_of(engine), revision or head()
-    if found == wanted:
+    current, target = revision_of(engine), revision or head()
+    if current == target:
         return  # without the owner's rights, which runs do not need
-    with database_errors(), _refusal_explained(found):
-        upgrade(engine.url.render_as_string(hide_password=False), wanted)
+    with database_errors(), _refusal_explained(current):
+        upgrade(engine.url.render_as_string(hide_password=False), target)
 
 
 @contextmanager

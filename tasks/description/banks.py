@@ -156,7 +156,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, str]]:
             )
         if count > _MAX_TEXTS:
             raise ConfigurationError(_too_many(path, count))
-        batches = table.batches([column], most_rows=_MAX_TEXTS, max_characters={column: _MAX_CHARACTERS})
+        batches = table.batches([column], max_rows=_MAX_TEXTS, max_characters={column: _MAX_CHARACTERS})
         texts = (text for batch in batches for text in shorten_texts(batch[column], _MAX_CHARACTERS).to_pylist())
         yield from enumerate(((text or "").strip() for text in texts), 1)
 

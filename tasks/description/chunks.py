@@ -80,8 +80,6 @@ def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> l
         chunks: Adjacent, in order.
         pts_ms: Times of the frames in milliseconds, increasing; shape (N,).
     """
-    if len(chunks) == 1:
-        return [slice(0, len(pts_ms))]
     inner = [round(chunk.start_s * _MS) for chunk in chunks[1:]]
     borders = [0, *np.searchsorted(pts_ms, inner).tolist(), len(pts_ms)]
     return [slice(first, last) for first, last in itertools.pairwise(borders)]

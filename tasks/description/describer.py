@@ -107,11 +107,11 @@ class VideoDescriber:
         cuts, cost = video.embeddings.cuts, video.cost
         if self._needs_cuts and cuts is None:
             try:
-                cuts, looked = self._find_cuts(video.info, video.identity.segment)
+                cuts, detection = self._find_cuts(video.info, video.identity.segment)
             except (VideoMissingError, VideoRefusedError) as error:  # it may be back later, so nothing is cached
                 cuts = Cuts(candidates=None, note=error.message)
             else:
-                cost += replace(looked, scenes_ms=(time.perf_counter() - started) * 1e3)
+                cost += replace(detection, scenes_ms=(time.perf_counter() - started) * 1e3)
                 video = replace(video, embeddings=replace(video.embeddings, cuts=cuts))
         if shard:
             shard.put(video.identity.key, video.embeddings)
@@ -140,7 +140,6 @@ class VideoDescriber:
                 pool=extractor.pool,
                 limits=extractor.limits,
                 segment=segment,
-                allow_roots=extractor.allow_roots,
             ) as footage:
                 cuts = find_cuts(footage)
         except (VideoMissingError, VideoRefusedError):

@@ -110,7 +110,7 @@ class CutShard:
         videos: The videos whose jobs were cut, by URI.
         copies: Jobs that get the answer of another job, by its id; they are answered themselves if it fails.
         faults: Why the jobs on some videos cannot be cut, by URI; these jobs fail.
-        known: What was looked up of the videos to cut their jobs, by URI; None if nothing was.
+        known: The info of the videos that was looked up to cut their jobs, by URI; None if no job was to be cut.
     """
 
     shard: Shard
@@ -124,11 +124,11 @@ class CutShard:
 def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
     """Cut the jobs of a shard on `videos`; other jobs stay as they are."""
     if not videos:
-        asked, copies = split_copies(shard.jobs)
-        return CutShard(shard=replace(shard, jobs=asked), jobs={}, videos={}, copies=copies)
+        firsts, copies = split_copies(shard.jobs)
+        return CutShard(shard=replace(shard, jobs=firsts), jobs={}, videos={}, copies=copies)
     cut = [cut_job(job, videos[job.video_uri].length_s if job.video_uri in videos else None) for job in shard.jobs]
     return CutShard(
-        shard=replace(shard, jobs=tuple(asked for each in cut for asked in each.chunks or (each.job,))),
+        shard=replace(shard, jobs=tuple(job for each in cut for job in each.chunks or (each.job,))),
         jobs={each.job.job_id: each for each in cut if each.chunks},
         videos=videos,
     )
@@ -136,16 +136,16 @@ def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
 
 def split_copies(jobs: Sequence[Job]) -> tuple[tuple[Job, ...], dict[str, list[Job]]]:
     """Return the first job of each group and all jobs without one, and the other jobs by the id of the first."""
-    asked: list[Job] = []
+    answered: list[Job] = []
     firsts: dict[str, str] = {}
     copies: dict[str, list[Job]] = {}
     for job in jobs:
         first = job.job_id if job.group is None else firsts.setdefault(job.group, job.job_id)
         if first == job.job_id:
-            asked.append(job)
+            answered.append(job)
         else:
             copies.setdefault(first, []).append(job)
-    return tuple(asked), copies
+    return tuple(answered), copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def _undecided(cut: CutJob, failed: Sequence[ChunkOutcome], rule: str, counts: C
     message = cause.message
     if counts.total > 1:
         chunk = cut.chunks[number]
-        ends = "its end" if chunk.end_s is None else f"{chunk.end_s:g} s"
+        ends = "its end" if chunk.end_s is None else f"{round(chunk.end_s, 2):g} s"
         message = (
             f"{len(causes):,} of {counts.total:,} chunks failed, which leaves {rule} undecided; "
             f"{chunk.job_id}, from {chunk.start_s or 0:g} s to {ends}: {message}"
@@ -269,9 +269,9 @@ def combine(rule: str, answers: Sequence[Answer], choices: Sequence[str], *, una
     """Apply a rule to the answers to a job's chunks, at least one, in order."""
     if len(answers) == 1 and not unanswered:
         return Verdict(choice_index=answers[0].choice_index, probabilities=answers[0].probabilities, is_final=True)
-    wanted = choice_of(rule)
-    if wanted is not None:
-        return _combine_any(choices.index(wanted), answers, unanswered)
+    choice = choice_of(rule)
+    if choice is not None:
+        return _combine_any(choices.index(choice), answers, unanswered)
     return _combine_by_scores(_RULES[rule](answers), answers, unanswered)
 
 
@@ -301,17 +301,17 @@ def _combine_by_scores(scores: Sequence[float], answers: Sequence[Answer], unans
     )
 
 
-def _combine_any(wanted: int, answers: Sequence[Answer], unanswered: int) -> Verdict:
+def _combine_any(choice: int, answers: Sequence[Answer], unanswered: int) -> Verdict:
     """Return the answer to one chunk.
 
-    It is the surest one with the wanted choice; if there is none, it is the one that came closest to it among those
-    with the majority's choice.
+    It is the answer that gives the choice the highest probability: among those that choose it or, if there are none,
+    among those with the majority's choice.
     """
-    found = [answer for answer in answers if answer.choice_index == wanted]
+    found = [answer for answer in answers if answer.choice_index == choice]
     if not found:
         usual = _combine_by_scores(_votes(answers), answers, 0).choice_index
         closest = [answer for answer in answers if answer.choice_index == usual]
-    decisive = max(found or closest, key=lambda answer: answer.probabilities[wanted])
+    decisive = max(found or closest, key=lambda answer: answer.probabilities[choice])
     return Verdict(
         choice_index=decisive.choice_index,
         probabilities=decisive.probabilities,

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tasks.domain.passes import FramePass
 
 MediumKind = Literal["video", "image"]
-# Most videos and images of a job: all are in memory at once, and in one prompt.
+# Maximum videos and images of a job, which are all in memory at once, and in one prompt.
 MAX_MEDIA = 16
-# Most jobs of a shard.
+# Maximum jobs of a shard.
 MAX_JOBS = 200
 _URLS = {"url", "video", "video_url", "image", "image_url"}  # in the parts of messages
 
@@ -82,10 +82,10 @@ class Job:
         schema: JSON schema, as text, of an answer in words; None leaves its words free.
         media: The videos and images in the order shown, if there is more than one video; None for one video.
         chunk_s: Seconds of a chunk, if the plan cuts the job into chunks; see `tasks.domain.chunks`.
-        asks_again: Whether chunks that have an answer are asked about again.
-        group: Jobs with the same group ask the same about videos that show the same, so that the first of them is
-            asked for all; None if no other does.
-        fingerprint: Version of its video when the group was found.
+        asks_again: Whether chunks that already have an answer are answered again.
+        group: Jobs of a group ask the same question about near-duplicate videos: the first one is answered, and the
+            others get its answer. None if it is in no group.
+        fingerprint: Version of its video when the groups were made.
     """
 
     job_id: str

@@ -48,7 +48,7 @@ class OrderBias:
     same_position: bool = column(Merge.LAST, "Whether every order chose the same position, whatever choice was there.")
 
 
-# Below this probability of all choices together, the model would have said something else than a label.
+# If all choices together have a lower probability, the model would have answered something else than a label.
 LOW_CHOICE_MASS = 0.05
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.model.running_process import RunningProcess
 
-# The demo's image-text model.
+# The image-text model that the message about a missing one suggests.
 _EXAMPLE = "google/siglip-so400m-patch14-384"
 
 
@@ -41,7 +41,7 @@ class Encoder(Protocol):
     """Embeds images and texts. Thread-safe."""
 
     processes: int  # number of processes that work in parallel
-    loaded: EncoderInfo | None  # their reports, once `info` has waited for them; None before
+    loaded: EncoderInfo | None  # what they report, once `info` has been called; None before
 
     def start(self) -> None: ...
 
@@ -167,7 +167,6 @@ def open_encoder(settings: Settings, model_info: ModelInfo) -> EncoderProcess | 
             EncoderConfig(model=model_info.location, revision=model_info.revision, devices=devices),
             log_path=settings.home / "logs" / ("encoder.log" if len(shares) == 1 else f"encoder-{number}.log"),
             log_as_json=settings.log.format == "json",
-            start_timeout_s=model.start_timeout_s,
             python=model.python,
         )
         for number, devices in enumerate(shares)

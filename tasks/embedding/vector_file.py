@@ -75,7 +75,7 @@ class VectorKey:
         return _path({"kind": "embeddings", **self._values}, "vectors")
 
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON values, as in the file: without embedded videos and signed queries."""
+        """Return the key as JSON values, as in the file: without embedded videos and signed queries."""
         return self._values | {"key": self.key, "source_uri": redact_uri(self._values["source_uri"])}
 
     def of_shard(self, videos: Iterable[tuple[str, Segment]]) -> str:
@@ -221,7 +221,7 @@ class VectorCache(SealedFiles):
         return embeddings
 
     def read_stored(self, key: str) -> tuple[Embeddings, ModelIdentity]:
-        """Read the vectors of a video by the key of their file, and the video that it names.
+        """Read the vectors of a video by the key of their file, and the model that it names.
 
         Raises:
             ObjectMissingError: There is no file.
@@ -231,7 +231,7 @@ class VectorCache(SealedFiles):
         try:
             return embeddings, ModelIdentity.model_validate(facts.get("model"))
         except ValidationError:
-            raise FrameFileError("The embedding file does not name its video.") from None
+            raise FrameFileError("The embedding file does not name its model.") from None
 
     def _read_one(self, key: str) -> tuple[Embeddings, dict[str, Any]]:
         videos, facts = decode(self.objects.read(self.uri_of(key)), key, self.seal)

@@ -33,6 +33,7 @@ from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
 from tasks.embedding.pieces import Piece, cut_pieces, first_chunk, most_chunks
 from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as_read_back
 from tasks.frame_cache.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
+from tasks.frame_cache.look import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.frames.fetch import VideoReader
     from reelabel.result import Frames, Selection
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo
@@ -90,7 +90,6 @@ class VideoEmbedder:
     """Embeds videos. Thread-safe."""
 
     extractor: FrameExtractor
-    reader: VideoReader
     cache: VectorCache
     frames: FrameBatcher
     spec: EmbeddingSpec
@@ -129,7 +128,7 @@ class VideoEmbedder:
             TransientError: The store is unavailable.
         """
         extractor, started = self.extractor, time.perf_counter()
-        info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
+        info = info or stat_video(extractor.objects, uri)
         identity = identity_of(info, segment, spec=self.spec, encoder=self.info)
         with self.locks.hold(identity.key):
             found = self.cache.find(identity)
@@ -145,72 +144,72 @@ class VideoEmbedder:
 
     def _make(self, info: ObjectInfo, identity: VectorKey) -> EmbeddedVideo:
         self.frames.start()  # for the first video of a run, the model loads while it is decoded
-        stated_s = max(0.0, self.reader.look(info.uri, info).index.info.duration_s)
-        taken = self._take(info, identity.segment, stated_s)
-        embeddings = taken.joined(identity.segment.start_s or 0.0)
+        stated_s = max(0.0, look_at(self.extractor, info.uri, info).index.info.duration_s)
+        embedded = self._embed_pieces(info, identity.segment, stated_s)
+        embeddings = embedded.joined(identity.segment.start_s or 0.0)
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
         if refused:
-            taken.rewritten[f"embedding file rewritten: {refused}"] = None
+            embedded.rewritten[f"embedding file rewritten: {refused}"] = None
         write_ms = (time.perf_counter() - started) * 1e3
         return EmbeddedVideo(
             info=info,
             identity=identity,
             embeddings=as_read_back(embeddings),
             was_cached=False,
-            rewritten="; ".join(taken.rewritten),
-            decode_method=taken.method,
-            cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
+            rewritten="; ".join(embedded.rewritten),
+            decode_method=embedded.method,
+            cost=replace(embedded.cost, cache_write_ms=embedded.cost.cache_write_ms + write_ms),
         )
 
-    def _take(self, info: ObjectInfo, segment: Segment, stated_s: float) -> _Taken:
+    def _embed_pieces(self, info: ObjectInfo, segment: Segment, stated_s: float) -> _EmbeddedPieces:
         """Embed the frames of a video, or of a segment of it, piece by piece.
 
         A video that must be fetched whole is fetched once for all pieces, and one that must be decoded from its
         beginning is decoded in one pass.
         """
-        taken = _Taken(length_s=_length_s(stated_s, segment))
+        embedded = _EmbeddedPieces(length_s=_length_s(stated_s, segment))
         cut = partial(cut_pieces, segment, spec=self.spec, frame_pixels=self.frame_pixels)
-        pieces = [*cut(taken.length_s)] if stated_s else [first_chunk(segment, self.spec)]
+        pieces = [*cut(embedded.length_s)] if stated_s else [first_chunk(segment, self.spec)]
         if stated_s and len(pieces) == 1:
-            self._add(self._extract(self.extractor, info, *pieces[0]), taken)
-            return taken
+            self._add(self._extract(self.extractor, info, *pieces[0]), embedded)
+            return embedded
         with temporary_folder("video") as folder, closing(self.extractor.pool.in_pieces(length_s=stated_s)) as decoder:
             extractor = replace(self.extractor, copies=DownloadCache(folder=folder), pieces=decoder)
-            take = partial(self._extract, extractor, info)
-            first = take(*pieces[0])
-            self._add(first, taken)
+            extract = partial(self._extract, extractor, info)
+            first = extract(*pieces[0])
+            self._add(first, embedded)
             if not stated_s:
-                taken.length_s = _length_s(_found_s(first.frames.selection), segment)
-                if taken.length_s:
-                    pieces += cut(taken.length_s, first=1)
+                embedded.length_s = _length_s(_found_s(first.frames.selection), segment)
+                if embedded.length_s:
+                    pieces += cut(embedded.length_s, first=1)
                 elif first.frames.selection.total_frames != 1:  # no image
                     pieces.append(self._rest(pieces[0], segment))
             # The next piece is decoded while the encoder works on one.
-            with closing(prefetch(starmap(take, pieces[1:]))) as rest:
+            with closing(prefetch(starmap(extract, pieces[1:]))) as rest:
                 added = 1
                 try:
                     for piece in rest:
-                        self._add(piece, taken)
+                        self._add(piece, embedded)
                         added += 1
                 except _ENDED as error:
-                    taken.end(pieces[added][0].start_s or 0.0, error.message)
-        return taken
+                    embedded.end(pieces[added][0].start_s or 0.0, error.message)
+        return embedded
 
     def _rest(self, first: Piece, segment: Segment) -> Piece:
         """Return the rest after the first chunk of a video whose length is unknown."""
         start_s = (first[0].start_s or 0.0) + self.spec.seconds_per_chunk
         return Segment.of(start_s, segment.end_s), most_chunks(self.spec, frame_pixels=self.frame_pixels)
 
-    def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _Frames:
+    def _extract(self, extractor: FrameExtractor, info: ObjectInfo, segment: Segment, chunks: int) -> _PieceFrames:
         sampling = self.spec.sampling(chunks=chunks, max_pixels=self.frame_pixels)
         return _extract(replace(extractor, sampling=sampling), info, segment)
 
-    def _add(self, piece: _Frames, taken: _Taken) -> None:
+    def _add(self, piece: _PieceFrames, embedded: _EmbeddedPieces) -> None:
         raise_if_abandoned()
-        images, is_new = piece.frames.unique, taken.find_new(piece)
+        images, is_new = piece.frames.unique, embedded.find_new(piece)
         new = images if is_new.all() else images[is_new]
-        taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)
+        embedded.add(piece, is_new, self.frames.embed(new) if len(new) else None)
 
 
 def open_embedder(
@@ -226,7 +225,6 @@ def open_embedder(
     """Create the embedder of the videos that an extractor prepares; `charge` measures the time of the encoder."""
     return VideoEmbedder(
         extractor=extractor,
-        reader=extractor,
         cache=VectorCache.of(settings.store, files),
         frames=FrameBatcher(encoder=encoder, charge=charge),
         spec=spec,
@@ -235,7 +233,7 @@ def open_embedder(
 
 
 @dataclass(frozen=True, slots=True)
-class _Frames:
+class _PieceFrames:
     segment: Segment
     video: ExtractedVideo
     frames: Frames = field(repr=False)
@@ -254,7 +252,7 @@ def _found_s(known: Selection) -> float:
     return float(known.keyframe_ms[-1] - (known.first_ms or 0)) / _MS
 
 
-def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _Frames:
+def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _PieceFrames:
     """Prepare and read a frame file; if it was removed or altered in between, it is rewritten once."""
     for attempt in (1, 2):
         video = extractor.prepare(info.uri, info, segment=segment)
@@ -264,7 +262,7 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
             if extractor.pieces and is_sparse(data):
                 extractor.pieces.close()  # a thread that waits for a process must not hold one
             frames = load_frames(with_pixels(data, extractor.pool, extractor.limits))
-            return _Frames(segment, video, frames, (time.perf_counter() - started) * 1e3)
+            return _PieceFrames(segment, video, frames, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
             refused = error.message
             if attempt == 1:
@@ -274,8 +272,8 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
 
 
 @dataclass(slots=True)
-class _Taken:
-    """The frames of one video's pieces so far."""
+class _EmbeddedPieces:
+    """The embedded frames of a video's pieces so far."""
 
     vectors: list[npt.NDArray[np.float32]] = field(default_factory=list)
     pts_ms: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -287,7 +285,7 @@ class _Taken:
     length_s: float = 0.0
     is_cut: bool = False
 
-    def find_new(self, piece: _Frames) -> npt.NDArray[np.bool_]:
+    def find_new(self, piece: _PieceFrames) -> npt.NDArray[np.bool_]:
         """Return which frames of a piece are not in earlier pieces; none if the piece has no frames of its own."""
         times_ms = self._times_ms(piece)
         is_new: npt.NDArray[np.bool_] = np.diff(times_ms, prepend=times_ms[:1] - 1) > 0
@@ -295,12 +293,12 @@ class _Taken:
             is_new &= (times_ms > self.pts_ms[-1][-1]) & (times_ms >= round((piece.segment.start_s or 0.0) * _MS) - 1)
         return is_new
 
-    def _times_ms(self, piece: _Frames) -> npt.NDArray[np.int64]:
+    def _times_ms(self, piece: _PieceFrames) -> npt.NDArray[np.int64]:
         if self.first_ms is None:
             self.first_ms = piece.frames.selection.first_ms or 0
         return np.round(piece.frames.selection.time_s * _MS).astype(np.int64) - self.first_ms
 
-    def add(self, piece: _Frames, is_new: npt.NDArray[np.bool_], embedded: EmbeddedFrames | None) -> None:
+    def add(self, piece: _PieceFrames, is_new: npt.NDArray[np.bool_], embedded: EmbeddedFrames | None) -> None:
         video, read_ms, seen = piece.video, piece.read_ms, piece.video.provenance
         is_cut = _CUT in seen.decode_note
         if embedded:

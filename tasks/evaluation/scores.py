@@ -105,15 +105,6 @@ class CandidateScore:
     difference: Difference | None = None
     cost: Cost = field(default_factory=Cost)
 
-    @property
-    def sampler(self) -> str:
-        return str(self.sampling["sampler"])
-
-    @property
-    def num_frames(self) -> int:
-        """Configured number of frames, which some samplers do not use."""
-        return int(self.sampling["num_frames"])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScore:
@@ -163,9 +154,6 @@ class Evaluation:
     specs: tuple[CandidateScore, ...]
     tasks: tuple[GroupScore, ...]
     subtasks: tuple[GroupScore, ...]
-
-    def spec(self, name: str) -> CandidateScore:
-        return {spec.name: spec for spec in self.specs}[name]
 
     def by_difference(self, spec: str) -> list[GroupScore]:
         """Sort a candidate's subtasks, or else tasks, by their difference to the baseline, the worst first."""

@@ -158,7 +158,7 @@ class FrameExtractor(VideoReader):
             TransientError: The store is unavailable.
         """
         started = time.perf_counter()
-        info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
+        info = info or stat_video(self.objects, uri)
         requested = FrameIdentity(
             source_uri=info.uri,
             fingerprint=info.fingerprint,
@@ -195,9 +195,9 @@ class FrameExtractor(VideoReader):
             return requested, self.cache.find(requested)
         for each in (with_sampler(sampling, "keyframes"), dense_pass(sampling)):
             if found := self.cache.find(replace(requested, sampling=each)):
-                wanted = resolve_auto(sampling, is_good=found.coverage(self.thresholds).is_good)
-                resolved = replace(requested, sampling=wanted)
-                return resolved, found if wanted == each else self.cache.find(resolved)
+                resolved_sampling = resolve_auto(sampling, is_good=found.coverage(self.thresholds).is_good)
+                resolved = replace(requested, sampling=resolved_sampling)
+                return resolved, found if resolved_sampling == each else self.cache.find(resolved)
         return requested, None
 
     def _extract(

@@ -52,7 +52,7 @@ def decode_pool(settings: Settings, *, processes: int, ahead: bool = False) -> D
 
 
 def video_store(settings: Settings, *, files: ObjectStore | None = None) -> ObjectStore:
-    """Open the object store of videos, with keys and buckets of their own if they are set.
+    """Open the object store of videos, with keys, buckets and folders of their own if they are set.
 
     Indexes of archives are kept in the frame cache for workers and later runs; `files` is its store.
     """
@@ -60,6 +60,7 @@ def video_store(settings: Settings, *, files: ObjectStore | None = None) -> Obje
         settings.store.for_videos(),
         settings.web,
         buckets=settings.store.read_buckets,
+        allow_roots=settings.extract.allow_roots,
         archive_indexes=frame_cache(settings, files=files) if settings.store.uri else None,
     )
 
@@ -70,7 +71,6 @@ def uncached_reader(settings: Settings, pool: DecodePool) -> VideoReader:
         objects=video_store(settings),
         pool=pool,
         limits=video_limits(settings),
-        allow_roots=settings.extract.allow_roots,
     )
 
 
@@ -100,15 +100,9 @@ def open_extractor(
         sampling=sampling,
         limits=video_limits(settings),
         pixel_encoding=settings.store.encoding,
-        allow_roots=settings.extract.allow_roots,
-        thresholds=coverage_thresholds(settings, sampling),
+        thresholds=CoverageThresholds.of(sampling),
         locks=KeyedLocks(keep_faults=keep_faults),
     )
-
-
-def coverage_thresholds(settings: Settings, sampling: Sampling) -> CoverageThresholds:
-    """Return the limits of sufficient keyframe coverage: those of an `auto` sampling, else those of the settings."""
-    return CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)
 
 
 _MAX_CONCURRENT_LOOKUPS = 16

@@ -31,8 +31,8 @@ class EventLog:
         """Append an event and the binary message that follows it; does nothing after `close`."""
         if self.is_closed:
             return
-        self.last_seq += 1
-        text = event.model_copy(update={"seq": self.last_seq}).model_dump_json()
+        text = event.model_copy(update={"seq": self.last_seq + 1}).model_dump_json()
+        self.last_seq += 1  # only now: a number without its event would shift those that are sent again
         self._events.append(SentEvent(self.last_seq, text, data))
         self._bytes += len(text) + len(data)
         while len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES:

@@ -33,7 +33,7 @@ class _Event(BaseModel):
 
 
 class SessionLimits(BaseModel):
-    """What ends a session, or refuses a message."""
+    """Limits beyond which a session ends, or a message is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +44,7 @@ class SessionLimits(BaseModel):
 
 
 class SessionCreated(_Event):
-    """The session has begun, or goes on."""
+    """The session has begun, or was resumed."""
 
     type: Literal["session.created"] = "session.created"
     session_id: str
@@ -72,8 +72,7 @@ class FrameAck(_Event):
     type: Literal["frame.ack", "video.frame.ack"] = "frame.ack"
     frame: int = Field(description="Number of the frame in the session, from 0, in order of arrival.")
     status: FrameStatus = Field(
-        description="kept; similar to the last kept one; evicted: its time lies before the last kept frame, so the "
-        "stream is past it."
+        description="kept; similar to the last kept one; evicted: its time is before that of the last kept frame."
     )
     time_s: float | None = Field(description="Seconds since the first frame, as given to the model.")
     similarity: float | None = Field(default=None, description="Similarity to the last kept frame.")
@@ -104,7 +103,7 @@ class TextDelta(_Event):
 
 
 class ResponseDone(_Event):
-    """An answer is complete, and recorded; what it saw and took."""
+    """An answer is complete, and recorded: its text, what the query saw, and its cost."""
 
     type: Literal["response.done"] = "response.done"
     query: int
@@ -120,7 +119,7 @@ class ResponseDone(_Event):
     total_ms: float = Field(description="From the arrival of the query to the last token.")
     prompt_tokens: int
     output_tokens: int
-    cached_tokens: int = Field(description="Tokens of the prompt that were read before the query came.")
+    cached_tokens: int = Field(description="Tokens of the prompt that were prefilled before the query arrived.")
     frames_used: int = Field(description="Frames that the query saw.")
     sink_frames: int = Field(description="How many of these belong to the sink.")
     first_frame_s: float | None = Field(
@@ -164,7 +163,7 @@ class SpeechDelta(_Event):
 
 
 class SpeechDone(_Event):
-    """All of an answer in speech was sent."""
+    """An answer in speech is complete."""
 
     type: Literal["response.audio.done", "response.output_audio.done"] = "response.audio.done"
     query: int
@@ -179,7 +178,7 @@ class TextDone(_Event):
 
 
 class SessionStats(_Event):
-    """What the session has taken and done so far."""
+    """Statistics of the session so far."""
 
     type: Literal["session.stats"] = "session.stats"
     age_s: float
@@ -200,7 +199,7 @@ class SessionStats(_Event):
 
 
 class Notice(_Event):
-    """Something that the client should know, and need not act on."""
+    """Something that the client should know, but need not act on."""
 
     type: Literal["session.notice"] = "session.notice"
     code: NoticeCode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_PAIR, SPAN_S, AudioSpan, FramePair, Item
 from tasks.live.media import AUDIO_FORMAT, audio_refused
@@ -46,7 +47,7 @@ class Visible:
     sink_frames: int
     first_frame_s: float | None  # of the first frame after the sink; None if there is none
     last_frame_s: float
-    last_frame: tuple[int, str | None]  # the number of the last frame, and its client's id of it
+    last_frame: tuple[int, str | None]  # number of the last frame, and the client's id of it
     evicted: int  # kept frames that have left the window so far
     last_audio_s: float | None = None  # end of the audio; None if there is none
     # Numbers of its kept frames; twice if a frame is shown twice before others.
@@ -70,10 +71,12 @@ class FrameWindow:
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # frames after the sink that a query sees
         self._window, self._pairs, self._spans = Window(window_rule(config)), FramePairs(), AudioSpans()
+        # By their times: queries that wait share those that they see, instead of a copy of the pixels each.
+        self._shown_pairs: WeakValueDictionary[tuple[float, float], FramePair] = WeakValueDictionary()
         self._has_audio = False
         self._audio_end_s: float | None = None  # None before the first audio
         self._last_own_s: float | None = None  # of the last kept frame, before it was rounded
-        # The beginning on the monotonic clock, and on the client's, which the first message with a time tells.
+        # The beginning on the monotonic clock, and on the client's, known from the first message with a time.
         self._began_s: float | None = None
         self._own_began_s: float | None = None
 
@@ -157,7 +160,9 @@ class FrameWindow:
         self._kept[time_s] = (self.count, frame.number, frame.announced.frame_id)
         self.count += 1
         complete = self._pairs.add(image, time_s)
-        return bool(complete), sum(map(self._show, complete))
+        evicted = sum(map(self._show, complete))
+        self.clock = time_s, frame.arrived_s
+        return bool(complete), evicted
 
     def _show(self, pair: FramePair) -> int:
         items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
@@ -207,7 +212,8 @@ class FrameWindow:
             )
         return start_s
 
-    def visible(self, asked: PendingQuery) -> Visible:
+    def visible(self, query: PendingQuery) -> Visible:
+        """Return what a query that has just arrived sees."""
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
         items = (*sink, *recent)
@@ -220,10 +226,10 @@ class FrameWindow:
         after_sink = [item.times_s[0] for item in recent if item.frames]
         if not after_sink and not self._window.evicted:
             after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
-        time_s, arrived_s = self.clock or (0.0, asked.arrived_s)
+        time_s, arrived_s = self.clock or (0.0, query.arrived_s)
         return Visible(
             prefix=self._prefix(items) if ends else None,
-            asked_s=time_s + max(0.0, asked.arrived_s - arrived_s),
+            asked_s=time_s + max(0.0, query.arrived_s - arrived_s),
             sink_frames=_frames(sink),
             first_frame_s=after_sink[0] if after_sink else None,
             last_frame_s=ends[-1] if ends else 0.0,
@@ -243,7 +249,8 @@ class FrameWindow:
         if self._most is None or _frames(recent) <= self._most:
             return recent
         frames = [frame for item in recent if isinstance(item, FramePair) for frame in item.distinct]
-        pairs = pair_up(frames[index] for index in spread(len(frames), self._most))
+        paired = pair_up(frames[index] for index in spread(len(frames), self._most))
+        pairs = [self._shown_pairs.setdefault(pair.times_s, pair) for pair in paired]
         return _interleave(pairs, [item for item in recent if isinstance(item, AudioSpan)])
 
     def _prefix(self, items: tuple[Item, ...]) -> Prefix:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Beyond it, the connection is not read: TCP slows the client, and nothing is dropped.
 _FULL_BYTES = 32 * 1024**2
-_LEAST_BYTES = 1024  # of a message, be its content empty
+_LEAST_BYTES = 1024  # counted for a message, however short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ MAX_FRAME_BYTES, MAX_FRAME_PX = 8 * 1024**2, 16_000_000
 _MAX_PICTURES = 64  # of an animation, which is refused
 _MAX_CHUNK_S = 30.0
 _SAMPLE_BYTES = 2
-# Signatures of files, which are no samples.
+# Signatures of audio files, which are refused: a chunk is bare samples.
 _CONTAINERS = {b"RIFF": "WAV", b"OggS": "Ogg", b"fLaC": "FLAC", b"ID3": "MP3", b"\x1a\x45\xdf\xa3": "WebM"}
 AUDIO_FORMAT = "16-bit little-endian PCM of one channel at 16 kHz"
 
@@ -59,7 +59,7 @@ class FrameReader:
             ProtocolError: It is no picture, is truncated, or is too large.
             TransientError: Decoding processes keep being killed.
         """
-        _require_picture(data)
+        _check_picture(data)
         descriptor = os.memfd_create("frame", os.MFD_CLOEXEC)
         try:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -78,10 +78,10 @@ class FrameReader:
         return Picture(frames.unique[0], frames.selection.native_width_px * frames.selection.native_height_px)
 
 
-def _require_picture(data: bytes) -> None:
+def _check_picture(data: bytes) -> None:
     if not data.startswith(_KINDS) or (data.startswith(b"RIFF") and data[_WEBP] != b"WEBP"):
         raise _unreadable("is no picture; send JPEG, PNG, WebP, BMP or GIF")
-    # FFmpeg paints what is missing of a JPEG grey.
+    # FFmpeg would fill the missing part of a JPEG with grey.
     if data.startswith(_JPEG) and _JPEG_END not in data[-64:]:
         raise _unreadable("is a JPEG that is cut short; send all of it")
 

@@ -85,19 +85,19 @@ class _Message(BaseModel):
 
 
 class Sampling(_Message):
-    """How an answer in free text is drawn."""
+    """How an answer in words is sampled."""
 
     temperature: Annotated[float, Field(ge=0, le=10, description="0 always takes the most probable token.")] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_tokens: Annotated[int, Field(ge=1, le=4096, description="Maximum tokens of an answer.")] = 256
-    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="Makes the same answer be drawn again.")] = None
+    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="Makes answers reproducible.")] = None
 
 
 class SessionConfig(_Message):
     """Begins a session; the first message of a connection, unless it resumes one."""
 
     type: Literal["session.config"]
-    model: Annotated[Id | None, Field(description="Name of the served model; null accepts it, whatever it is.")] = None
+    model: Annotated[Id | None, Field(description="Name of the served model; null accepts any.")] = None
     modalities: Annotated[
         tuple[Literal["text", "audio"], ...],
         Field(
@@ -172,7 +172,7 @@ class SessionConfig(_Message):
         Literal["response.audio", "response.audio.delta", "response.output_audio.delta"] | None,
         Field(
             description="How pieces of speech are sent: announced by this event, as binary messages "
-            "(`response.audio`), or in it, as base64. By default as the protocol of the client has it."
+            "(`response.audio`), or in it, as base64. The default depends on the client's version of the protocol."
         ),
     ] = None
     persistent: Annotated[Any, Field(description="Accepted: frames always stay in the KV cache between queries.")] = (
@@ -215,7 +215,7 @@ class SessionConfig(_Message):
 
 
 class SessionResume(_Message):
-    """Goes on with a session whose connection was lost; the first message of the new connection."""
+    """Continues a session whose connection was lost; the first message of the new connection."""
 
     type: Literal["session.resume"]
     session_id: Id
@@ -224,7 +224,7 @@ class SessionResume(_Message):
 
 
 class VideoFrame(_Message):
-    """A frame; without `data`, it says the time and the id of the binary message that follows."""
+    """A frame; without `data`, it gives the time and the id of the binary message that follows."""
 
     type: Literal["video.frame"]
     data: Annotated[Base64 | None, Field(description="JPEG, PNG, WebP, BMP or GIF, in base64.")] = None
@@ -356,7 +356,7 @@ class StatsRequest(_Message):
 
 
 class Ping(_Message):
-    """Shows that the client is there, and is answered by `pong`."""
+    """Shows that the client is alive; answered by `pong`."""
 
     type: Literal["ping"]
 

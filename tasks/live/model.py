@@ -65,10 +65,6 @@ class LiveModel(Protocol):
     Sessions are isolated: no cache entry of one is used for another, even of the same pixels.
     """
 
-    def start(self) -> None:
-        """Start loading, or reload after a loss; return at once."""
-        ...
-
     def wait_ready(self) -> LiveInfo:
         """Wait until questions can be answered.
 
@@ -118,5 +114,3 @@ class LiveModel(Protocol):
     def close_session(self, session: str) -> None:
         """Close a session: cancel its requests, and free its memory. Idempotent."""
         ...
-
-    def close(self) -> None: ...

@@ -76,5 +76,5 @@ class Standing:
 
     def is_new_error(self, code: ErrorCode) -> bool:
         """Whether to send an error: once, until there is an answer again."""
-        was, self._error = self._error, code
-        return was != code
+        previous, self._error = self._error, code
+        return previous != code

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from infra.errors import EngineLostError
+from infra.text_bounds import MAX_TEXT
 from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
 from reelabel_engine.protocol import LiveDone, LiveQuery
@@ -19,7 +20,6 @@ from tasks.live import events, messages, metrics
 from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Speech
 from tasks.live.pending import PendingQuery, Standing
-from tasks.live.setup import LiveSetup, produces_speech
 from tasks.live.threads import in_thread, iterate_in_thread
 from tasks.model.prompts.prompt import render_question, require_short
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.live.event_log import EngineStatus, EventLog
     from tasks.live.frame_window import Visible
     from tasks.live.record.recorder import SessionRecord
+    from tasks.live.setup import LiveSetup
 
 SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "response.output_audio.delta"]
 
@@ -64,8 +65,8 @@ class Queries:
         self._waiting: asyncio.Queue[tuple[PendingQuery, Visible] | None] = asyncio.Queue()
         self._pending: list[PendingQuery] = []
         self._running: PendingQuery | None = None
-        self._limit: asyncio.Timeout | None = None  # of the wait for the model
-        self._is_free = asyncio.Event()  # unset while a thread asks, which also an abandoned question keeps
+        self._limit: asyncio.Timeout | None = None  # on waiting for the model
+        self._is_free = asyncio.Event()  # unset while a thread asks the model, even about an abandoned question
         self._is_free.set()
         self._standing: dict[str, Standing] = {}
         self._ids: dict[str, None] = {}  # of queries that have arrived, in order
@@ -102,7 +103,7 @@ class Queries:
             raise ProtocolError(
                 f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
-        admitted = self._stand(query, arrived_s) if query.is_standing else self._add(query, arrived_s)
+        admitted = self._add_standing(query, arrived_s) if query.is_standing else self._add(query, arrived_s)
         if query.query_id is not None:
             self._ids[query.query_id] = None
             if len(self._ids) > _MAX_IDS:
@@ -125,7 +126,7 @@ class Queries:
         self.count += 1
         return self.count - 1
 
-    def _stand(self, query: messages.VideoQuery, arrived_s: float) -> Standing:
+    def _add_standing(self, query: messages.VideoQuery, arrived_s: float) -> Standing:
         assert query.query_id is not None
         replaced = self._standing.get(query.query_id)
         if replaced is None and len(self._standing) >= _MAX_STANDING:
@@ -143,7 +144,7 @@ class Queries:
         return pending
 
     def put(self, pending: PendingQuery, visible: Visible) -> None:
-        """Let a query wait for its turn, now that it is known what it sees."""
+        """Queue a query, with what it sees, until it is its turn."""
         self._waiting.put_nowait((pending, visible))
 
     def finish(self) -> None:
@@ -154,7 +155,7 @@ class Queries:
         """Cancel the queries and the standing question with an id; without one, the query that is being answered."""
         standing = None
         if query_id is None:
-            # Those of which the client knows; else it waits for an answer that nobody sends.
+            # Only those that the client knows of, or it would wait for an answer that nobody sends.
             known = [each for each in self._pending if each.number is not None]
             cancelled = [self._running] if self._running in known else known[:1]
         else:
@@ -287,7 +288,10 @@ class Queries:
 
     async def _ask_until_answered(self, pending: PendingQuery, visible: Visible) -> events.ResponseDone:
         losses = 0
-        query = self._query_of(pending.query)
+        try:
+            query = self._query_of(pending.query)
+        except PromptTooLongError as error:
+            raise ProtocolError(error.message, code="prompt_too_long") from None
         while True:
             try:
                 answer = await self._stream(pending, visible, query)
@@ -315,20 +319,31 @@ class Queries:
             text = render_question(self._setup.template, prompt=query.text, choices=query.choices)
             require_short(text, self._config.system_prompt)
             return LiveQuery(text=text, choices=query.choices)
+        require_short(query.text, self._config.system_prompt)
         sampling = query.sampling or self._config.answers
         return LiveQuery(
             text=query.text,
-            turns=tuple(self._turns),
+            turns=self._last_turns(MAX_TEXT - len(query.text) - len(self._config.system_prompt or "")),
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
-            produces_speech=produces_speech(self._config, self._setup),
+            produces_speech=self._setup.produces_speech(self._config),
             voice=self._config.speaker,
         )
 
+    def _last_turns(self, room: int) -> tuple[tuple[str, str], ...]:
+        """Return the last turns that together have at most this many characters."""
+        turns: deque[tuple[str, str]] = deque()
+        for question, answer in reversed(self._turns):
+            room -= len(question) + len(answer)
+            if room < 0:
+                break
+            turns.appendleft((question, answer))
+        return tuple(turns)
+
     async def _stream(self, pending: PendingQuery, visible: Visible, query: LiveQuery) -> LiveDone:
-        """Ask, and send the pieces of the answer; return its end."""
+        """Ask the model, and send the pieces of the answer; return its final message."""
         assert visible.prefix is not None
         pending.discard_answer()
         await self._is_free.wait()

@@ -9,44 +9,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
-from reelabel.sampling.similar import mean_colours, similarity
-from reelabel.text import pluralize
-from reelabel_engine.errors import PromptTooLongError
+from reelabel.text import escape_controls, pluralize
 from reelabel_engine.live_items import AUDIO_HZ
 from tasks.live import events, messages, metrics
 from tasks.live.event_log import EngineStatus, EventLog
-from tasks.live.frame_window import FrameWindow
+from tasks.live.frame_intake import FrameIntake
 from tasks.live.inbox import Audio, Frame, Inbox
-from tasks.live.media import MAX_FRAME_BYTES, MAX_FRAME_PX, Picture, read_samples
+from tasks.live.media import MAX_FRAME_BYTES, MAX_FRAME_PX, read_samples
 from tasks.live.messages import ProtocolError
 from tasks.live.pending import PendingQuery
 from tasks.live.queries import Queries
-from tasks.live.setup import LiveSetup, differences, produces_speech
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
-    import numpy.typing as npt
-
-    from tasks.live.events import EndReason, FrameStatus
+    from tasks.live.events import EndReason
     from tasks.live.record.recorder import SessionRecord
+    from tasks.live.setup import LiveSetup
 
 _LOG = logging.getLogger(__name__)
-_PAUSE_S = 0.5  # before frames are prefilled again after a loss of the engine
 _CHECK_S = 0.5
 # Seconds without a message, and of a session at most, after which it ends.
 _IDLE_S, _TOTAL_S = 60.0, 86_400.0
 _MAX_IGNORED = 100
-_REASONS: dict[FrameStatus, str] = {"similar": "filtered", "evicted": "late"}  # as published
 
 
 class _SessionEnded(Exception): ...  # noqa: N818 - no error
@@ -68,34 +59,30 @@ class Session:
         self.session_id, self.token = session_id, token
         self.events = EventLog()
         self.ending: EndReason | None = None
-        self.is_alone = asyncio.Event()  # set while it has no connection
-        self.is_alone.set()
+        self.is_disconnected = asyncio.Event()  # set while it has no connection
+        self.is_disconnected.set()
         self._config, self._setup, self._record = config, setup, record
         self._began_s = self._last_message_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
         self._replaced: asyncio.Event | None = None  # of the connection
-        self._is_ending, self._has_more = asyncio.Event(), asyncio.Event()
+        self._is_ending = asyncio.Event()
         self._ignored: set[str] = set()  # unknown fields that have been reported
         self._announced: messages.VideoFrame | messages.AudioChunk | None = None
-        self._is_done = self._is_too_long = False
-        self._threshold = config.frame_filter_threshold if config.enable_frame_filter else None
-        self._cells: npt.NDArray[np.float64] | None = None  # of the last kept frame
-        self._counts: Counter[str] = Counter()  # of frames, by status
-        self._frames = self._bytes = self._pixels = self._samples = 0  # received
-        self.inbox, self._window = Inbox(), FrameWindow(session_id, config)
-        self._engine = EngineStatus(self.events)
+        self._is_done = False
+        self._frames = self._bytes = self._samples = 0  # received
+        self.inbox, self._engine = Inbox(), EngineStatus(self.events)
+        self._intake = FrameIntake(session_id, config, setup, events=self.events, engine=self._engine, record=record)
         self._queries = Queries(session_id, config, setup, events=self.events, engine=self._engine, record=record)
         setup.model.open(session_id)
         metrics.SESSIONS.add(1)
         self.greet()
-        for notice in differences(config, setup):
-            self.events.send(notice)
+        self._note_differences()
         self._note_unknown(config)
 
     # Messages
 
     def greet(self, *, is_resumed: bool = False) -> None:
-        settings, rule = self._setup.settings, self._window.rule
+        settings, rule = self._setup.settings, self._intake.window.rule
         size = rule.size
         self.events.send(
             events.SessionCreated(
@@ -104,14 +91,14 @@ class Session:
                 resume_s=settings.resume_s,
                 is_resumed=is_resumed,
                 model=self._setup.info.model,
-                modalities=("text", "audio") if produces_speech(self._config, self._setup) else ("text",),
+                modalities=("text", "audio") if self._setup.produces_speech(self._config) else ("text",),
                 takes_audio=self._setup.info.takes_audio,
                 window=int(size) if size is not None and rule.unit == "frames" else None,
                 window_s=size if rule.unit == "seconds" else None,
                 sink=rule.sink,
                 num_frames=self._config.num_frames,
                 history=self._config.history,
-                frame_filter_threshold=self._threshold,
+                frame_filter_threshold=self._intake.threshold,
                 limits=events.SessionLimits(
                     idle_s=_IDLE_S,
                     total_s=_TOTAL_S,
@@ -121,8 +108,18 @@ class Session:
             )
         )
 
+    def _note_differences(self) -> None:
+        """Notify the client where its session differs from what it requested."""
+        config, info = self._config, self._setup.info
+        if config.model not in {None, info.model}:
+            text = f"The model {escape_controls(config.model or '')} is not served here; {info.model} answers."
+            self.events.send(events.Notice(code="other_model", message=text))
+        if "text" not in config.modalities and not info.produces_speech:
+            text = f"The model {info.model} does not speak; answers come as text."
+            self.events.send(events.Notice(code="no_speech", message=text))
+
     def _note_unknown(self, message: messages.ClientMessage) -> None:
-        """Report each field that is ignored once."""
+        """Report each ignored field once."""
         names = [name for name in messages.pop_unknown_fields(message) if name not in self._ignored]
         if names and len(self._ignored) < _MAX_IGNORED:
             self._ignored.update(names)
@@ -141,7 +138,7 @@ class Session:
 
     @contextmanager
     def _refusing(self, what: str, refuse: Callable[[ProtocolError], None]) -> Iterator[None]:
-        """Pass any error on as a refusal: also a defect of the session must not end it."""
+        """Turn any error into a refusal: not even a defect may end the session."""
         try:
             yield
         except ProtocolError as error:
@@ -169,13 +166,13 @@ class Session:
             case messages.VideoDone() if self._is_done:
                 pass  # sent again after its connection was lost
             case _:
-                self._require_open()
+                self._check_open()
                 self._forget_announced()
                 self._accept(message)
 
     def receive_data(self, data: bytes) -> None:
         self._last_message_s = time.monotonic()
-        self._require_open()
+        self._check_open()
         announced = self._announced or messages.VideoFrame(type="video.frame")
         self._announced = None
         if isinstance(announced, messages.AudioChunk):
@@ -192,7 +189,7 @@ class Session:
             self.end("limit")
 
     def stats(self) -> events.SessionStats:
-        counts, queries = self._counts, self._queries
+        counts, window, queries = self._intake.counts, self._intake.window, self._queries
         return events.SessionStats(
             age_s=time.monotonic() - self._began_s,
             frames=self._frames,
@@ -200,18 +197,18 @@ class Session:
             similar=counts["similar"],
             evicted=counts["evicted"],
             refused=counts["refused"],
-            left_window=self._window.evicted,
-            in_window=self._window.in_window,
+            left_window=window.evicted,
+            in_window=window.in_window,
             audio_s=self._samples / AUDIO_HZ,
             queries=queries.count,
             answered=queries.answered,
             waiting=queries.waiting,
             bytes=self._bytes,
-            pixels=self._pixels,
+            pixels=self._intake.pixels,
             engine_restarts=self._engine.losses,
         )
 
-    def _require_open(self) -> None:
+    def _check_open(self) -> None:
         if self._is_done:
             raise ProtocolError("No message may follow video.done.", code="unexpected_message")
 
@@ -265,7 +262,7 @@ class Session:
         self._bytes += len(data)
         if len(data) > MAX_FRAME_BYTES:
             text = f"The frame has {len(data):,} bytes; {MAX_FRAME_BYTES:,} are allowed."
-            self._refuse_frame(frame, ProtocolError(text, code="frame_too_large"))
+            self._intake.refuse(frame, ProtocolError(text, code="frame_too_large"))
         else:
             self.inbox.put(frame)
 
@@ -277,7 +274,7 @@ class Session:
             self._replaced.set()
         self._replaced = replaced = asyncio.Event()
         self._lost_s, self._last_message_s, self._announced = None, time.monotonic(), None
-        self.is_alone.clear()
+        self.is_disconnected.clear()
         return replaced
 
     def disconnect(self, replaced: asyncio.Event) -> None:
@@ -285,7 +282,7 @@ class Session:
         if self._replaced is replaced:
             self._replaced = self._announced = None
             self._lost_s = time.monotonic()
-            self.is_alone.set()
+            self.is_disconnected.set()
 
     def note_lost(self, missed: int) -> None:
         text = f"{pluralize(missed, 'event')} before these are no longer kept."
@@ -297,7 +294,7 @@ class Session:
         """Do the work of the session until it ends; call `on_end` before `session.closed` is sent."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for work in (self._ingest, self._prefill, self._answer, self._watch_deadlines):
+                for work in (self._ingest, self._intake.prefill, self._answer, self._watch_deadlines):
                     tasks.create_task(work())
         except* _SessionEnded:
             pass
@@ -314,7 +311,7 @@ class Session:
         self.events.close()
 
     def end(self, reason: EndReason) -> None:
-        """Start to end the session, without answers to open queries."""
+        """Begin to end the session; open queries are not answered."""
         self.ending = self.ending or reason
         self._is_ending.set()
 
@@ -372,124 +369,34 @@ class Session:
         while not isinstance(arrival := await self.inbox.get(), messages.VideoDone):
             match arrival:
                 case Frame():
-                    with self._refusing("frame", partial(self._refuse_frame, arrival)):
-                        await self._add_frame(arrival)
+                    with self._refusing("frame", partial(self._intake.refuse, arrival)):
+                        await self._intake.add(arrival)
+                        self._check_window()
                 case Audio():
                     with self._refusing("audio", self.refuse):
-                        self._note_more(has_more=self._window.add_audio(arrival))
+                        self._intake.add_audio(arrival)
+                        self._check_window()
                 case PendingQuery():
                     self._put(arrival)
             self._ask_standing(arrival.arrived_s)
         self._queries.finish()
 
+    def _check_window(self) -> None:
+        if self._intake.exceeds_limit and not self.ending:
+            text = (
+                f"A query would see more than {self._setup.settings.max_window_frames:,} frames and spans of audio, "
+                "which is the limit; configure a smaller window."
+            )
+            self.refuse(ProtocolError(text, code="limit_reached", is_fatal=True))
+
     def _put(self, pending: PendingQuery) -> None:
         with self._refusing("query", partial(self._queries.fail, pending)):
-            self._queries.put(pending, self._window.visible(pending))
+            self._queries.put(pending, self._intake.window.visible(pending))
 
     def _ask_standing(self, now_s: float) -> None:
-        if self._window.clock:
-            time_s, _ = self._window.clock
+        if self._intake.window.clock:
+            time_s, _ = self._intake.window.clock
             for standing in self._queries.standing:
                 with self._refusing("query", self.refuse):
                     if standing.is_due(time_s):
                         self._put(self._queries.ask_standing(standing, time_s=time_s, arrived_s=now_s))
-
-    # Frames and audio
-
-    async def _add_frame(self, frame: Frame) -> None:
-        time_s = self._window.time_of(frame)
-        if time_s < (self._window.last_s or 0.0):
-            self._acknowledge(frame, "evicted", time_s=time_s)
-            return
-        picture, cells = await in_thread(self._decode, frame)
-        self._window.clock = time_s, frame.arrived_s
-        self._pixels += picture.decoded_px
-        alike = None if self._cells is None else similarity(cells, self._cells)
-        is_similar = alike is not None and self._threshold is not None and alike > self._threshold
-        if is_similar and not self._window.needs_frame:
-            self._acknowledge(frame, "similar", time_s=time_s, alike=alike)
-            return
-        self._cells = cells
-        number = self._window.count
-        has_more, evicted = self._window.add(frame, picture.image, time_s=time_s)
-        if self._record:
-            self._record.keep(number=number, time_s=time_s, image=picture.image)
-        self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
-        self._note_more(has_more=has_more)
-
-    def _decode(self, frame: Frame) -> tuple[Picture, npt.NDArray[np.float64]]:
-        picture = self._setup.reader.read(frame.data)
-        return picture, mean_colours(picture.image)
-
-    def _note_more(self, *, has_more: bool) -> None:
-        """Have the window prefilled, unless it exceeds its limit."""
-        most = self._setup.settings.max_window_frames
-        if self._window.held > most:
-            text = (
-                f"A query would see more than {most:,} frames and spans of audio, which is the limit; configure a "
-                "smaller window."
-            )
-            self.refuse(ProtocolError(text, code="limit_reached", is_fatal=True))
-        elif has_more:
-            self._has_more.set()
-
-    def _refuse_frame(self, frame: Frame, error: ProtocolError) -> None:
-        self._count("refused")
-        self.events.send(events.ErrorEvent.of(error, frame=frame.number, frame_id=frame.announced.frame_id))
-
-    def _acknowledge(
-        self,
-        frame: Frame,
-        status: FrameStatus,
-        *,
-        time_s: float | None = None,
-        alike: float | None = None,
-        evicted: int = 0,
-    ) -> None:
-        announced = frame.announced
-        self._count(status)
-        self.events.send(
-            events.FrameAck(
-                type="frame.ack" if announced.frame_id is None else "video.frame.ack",
-                frame=frame.number,
-                status=status,
-                time_s=time_s,
-                similarity=alike,
-                evicted=evicted,
-                frame_id=announced.frame_id,
-                pts_ms=announced.pts_ms,
-                capture_ts_ms=announced.capture_ts_ms,
-                accepted=status == "kept",
-                buffered_frames=self._window.in_window,
-                reason=_REASONS.get(status),
-                server_receive_ts_ms=frame.received_ms,
-            )
-        )
-
-    def _count(self, status: FrameStatus | str) -> None:
-        self._counts[status] += 1
-        metrics.FRAMES.add(1, {"status": status})
-
-    async def _prefill(self) -> None:
-        """Prefill the window's prefix, and then the one that replaces it."""
-        while True:
-            await self._has_more.wait()
-            self._has_more.clear()
-            began_s = time.monotonic()
-            try:
-                while goal := self._window.goal:
-                    if await in_thread(self._setup.model.prefill, goal) is None:
-                        break
-                    self._engine.back()
-                    metrics.PREFILL.record(time.monotonic() - began_s)
-                    began_s = time.monotonic()
-            except EngineLostError:
-                self._engine.lost()
-                await asyncio.sleep(_PAUSE_S)
-                self._has_more.set()
-            except PromptTooLongError as error:
-                if not self._is_too_long:  # the next frames will not fit, either
-                    self._is_too_long = True
-                    self._send_error("prompt_too_long", f"{error.message} Configure a smaller window.")
-            except Exception:  # noqa: BLE001 - the frames are kept all the same
-                _LOG.exception("The frames of the live session %s could not be prefilled", self.session_id)

@@ -89,7 +89,7 @@ class Sessions:
         if self._is_closed:
             session.end("server_stopping")
         await session.run(on_end=partial(self._forget, session_id))
-        await session.is_alone.wait()
+        await session.is_disconnected.wait()
 
     def _forget(self, session_id: str) -> None:
         del self._sessions[session_id]

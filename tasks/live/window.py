@@ -110,7 +110,7 @@ class Window:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Return the indices of at most `most` of `count` frames, evenly spread, with the last one and then the first."""
+    """Return the indices of at most `most` of `count` frames, evenly spread; the last one is always among them."""
     if count <= most:
         return list(range(count))
     if most == 1:

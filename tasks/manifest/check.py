@@ -19,6 +19,7 @@ from infra.text_bounds import (
     MAX_SCHEMA_DEPTH,
     MAX_URI,
     NO_NUL,
+    is_nested_deeper,
     too_long,
 )
 from reelabel.sources.object_info import FSSPEC_PREFIX, INLINE_SCHEME, WEB_SCHEMES
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 NO_ROWS = "The manifest has no rows."
 _MAX_DIGITS = 38  # of a decimal that Polars can convert
+_MAX_S = 10**12  # milliseconds of any time up to it are exact
 
 
 def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[str]]:
@@ -76,14 +78,14 @@ def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.Dat
     return frame.select(columns), faults
 
 
-def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
-    if found == wanted or found == pl.Null():
+def _casts(source: pl.DataType, target: pl.DataType) -> bool:
+    if source == target or source == pl.Null():
         return True
-    if wanted == pl.Float64():
-        return found.is_numeric() and (getattr(found, "precision", None) or 0) <= _MAX_DIGITS
-    if isinstance(wanted, pl.List):
-        return isinstance(found, pl.List | pl.Array) and _casts(found.inner, wanted.inner)  # type: ignore[arg-type]
-    return isinstance(found, pl.Categorical | pl.Enum) or (found.is_integer() and wanted == pl.String())
+    if target == pl.Float64():
+        return source.is_numeric() and (getattr(source, "precision", None) or 0) <= _MAX_DIGITS
+    if isinstance(target, pl.List):
+        return isinstance(source, pl.List | pl.Array) and _casts(source.inner, target.inner)  # type: ignore[arg-type]
+    return isinstance(source, pl.Categorical | pl.Enum) or (source.is_integer() and target == pl.String())
 
 
 def check_manifest(frame: pl.DataFrame, place: Callable[[int], str] = "row {}".format) -> list[str]:
@@ -188,11 +190,7 @@ def _schema_fault(schema: str) -> str:
         return "is not JSON; write a JSON schema as text"
     if not isinstance(found, dict):
         return "is not a JSON object; write a JSON schema as text"
-    level: list[object] = [found]
-    for _ in range(MAX_SCHEMA_DEPTH):
-        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [value for values in nested for value in values]
-    return deep if any(isinstance(each, dict | list) for each in level) else ""
+    return deep if is_nested_deeper(found, MAX_SCHEMA_DEPTH) else ""
 
 
 def _rules() -> Iterator[Rule]:
@@ -224,9 +222,9 @@ def _text_rules(names: Iterable[str] = _TEXTS) -> Iterator[Rule]:
         pl.col("job_id").str.len_bytes() > LONGEST_ID_BYTES,
     )
     for name in names:
-        most = MAX_CHARACTERS[name]
+        limit = MAX_CHARACTERS[name]
         if name != "job_id":
-            yield f"{name} {too_long(most)}.", "job_id", pl.col(name).str.len_chars() > most
+            yield f"{name} {too_long(limit)}.", "job_id", pl.col(name).str.len_chars() > limit
         yield f"{name} {NO_NUL}.", "job_id", _has_nul(pl.col(name))
 
 
@@ -261,6 +259,7 @@ def _video_rules() -> Iterator[Rule]:
         yield f"video_uri {clause}", "video_uri", broken & pl.col("media").is_null()
     for name, seconds in (("start_s", start_s), ("end_s", end_s)):
         yield f"{name} is not a finite number.", name, ~seconds.is_finite()
+        yield f"{name} is above {_MAX_S:,}; it is in seconds.", name, seconds.is_finite() & (seconds > _MAX_S)
     yield "start_s is negative.", "start_s", start_s < 0
     yield "end_s is not after start_s.", "end_s", end_s <= start_s.fill_null(0.0)
 
@@ -320,10 +319,10 @@ def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: 
     if spec.chunk_s is None or spec.chunk_rule is None:
         return
     is_marked, is_lacking = pl.col("job_id").str.contains(MARK, literal=True), pl.lit(value=False)
-    if (wanted := choice_of(spec.chunk_rule)) is not None:
-        is_lacking = ~pl.col("choices").list.contains(wanted)
+    if (choice := choice_of(spec.chunk_rule)) is not None:
+        is_lacking = ~pl.col("choices").list.contains(choice)
     lacks_choices = pl.col("choices").list.len().fill_null(0) == 0
-    several = "With chunk_s, a job must show one video and no image; leave out chunk_s."
+    several = "With chunk_s, a job must show one video and no image; set chunk_s to 0."
     rules = [
         (several, "job_id", pl.col("media").is_not_null()),
         (
@@ -332,7 +331,7 @@ def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: 
             lacks_choices,
         ),
         (f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", is_marked),
-        (f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", is_lacking),
+        (f"The chunk rule any:{choice} needs {choice!r} among the choices.", "job_id", is_lacking),
     ]
     found = pl.concat([pl.DataFrame(schema=VIOLATIONS), *(find_violations(part, rules) for part in parts)])
     if len(found):

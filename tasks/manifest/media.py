@@ -21,12 +21,12 @@ _COUNT_VIDEOS = pl.col("media").list.eval(pl.element().struct.field("kind") == "
 ALL_URIS = pl.coalesce(pl.col("media").list.eval(pl.element().struct.field("uri")).list.join("\n"), "video_uri")
 
 
-def most_media(rows: pl.DataFrame) -> MediaCounts:
+def max_media(rows: pl.DataFrame) -> MediaCounts:
     """Return the largest numbers of videos and of images that a job shows."""
     if rows["media"].null_count() == len(rows):
         return ONE_VIDEO
-    most = rows.select(videos=_COUNT_VIDEOS, images=pl.col("media").list.len() - _COUNT_VIDEOS).max()
-    return ONE_VIDEO.larger(MediaCounts(*most.row(0)))
+    largest = rows.select(videos=_COUNT_VIDEOS, images=pl.col("media").list.len() - _COUNT_VIDEOS).max()
+    return ONE_VIDEO.larger(MediaCounts(*largest.row(0)))
 
 
 def media_of(part: pl.DataFrame) -> pl.DataFrame:
@@ -91,9 +91,9 @@ def _fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame
     found = pl.DataFrame(broken, schema=VIOLATIONS, orient="row")
     if frame["messages"].null_count() == len(frame):
         return frame, found
-    asked = pl.Series("asked", questions, dtype=_QUESTION)
-    given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in (*_REPLACED, "media")]
-    return frame.with_columns(given), found
+    parsed = pl.Series("question", questions, dtype=_QUESTION)
+    columns = [pl.coalesce(parsed.struct.field(name), pl.col(name)).alias(name) for name in (*_REPLACED, "media")]
+    return frame.with_columns(columns), found
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:

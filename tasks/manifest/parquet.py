@@ -17,7 +17,7 @@ from infra.prefetch import prefetch
 from infra.temporary import temporary_folder
 from infra.text_bounds import MAX_TEXT
 from reelabel.errors import ObjectMissingError
-from reelabel.sources.object_info import absolute_uri, path_hint
+from reelabel.sources.object_info import absolute_uri
 from reelabel.text import on_one_line, read_error, shorten
 from tasks.manifest.cells import parse_list
 from tasks.manifest.location import resolve_manifest_files
@@ -73,7 +73,7 @@ class ManifestFiles:
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
             with _opened(uri, path) as table, _reading(uri, path):
-                for batch in prefetch(table.batches(_columns(table), most_rows=_BATCH_ROWS)):
+                for batch in prefetch(table.batches(_columns(table), max_rows=_BATCH_ROWS)):
                     if start + len(batch) > self.rows:
                         raise _replaced(self.uri)
                     # Filter before converting; gather the wanted rows of several batches.
@@ -91,7 +91,7 @@ class ManifestFiles:
         """Yield the column `job_id`, in larger batches; null where a file has none."""
         for uri, path in self.paths.items():
             with _opened(uri, path) as table, _reading(uri, path):
-                for batch in prefetch(table.batches(["job_id"], most_rows=_IDS_AT_ONCE)):
+                for batch in prefetch(table.batches(["job_id"], max_rows=_IDS_AT_ONCE)):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
                     found = _frame(uri, batch)
                     yield found.select("job_id") if "job_id" in found.columns else nulls.to_frame("job_id")
@@ -160,8 +160,9 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
             return copy
         objects.stat(uri)
     except ObjectMissingError:
-        advice = path_hint(uri) or "; to use all files of a folder, write folder/*.parquet"
-        raise ManifestMissingError(f"There is no manifest file at {uri}{advice}.") from None
+        raise ManifestMissingError(
+            f"There is no manifest file at {uri}; to use all files of a folder, write folder/*.parquet."
+        ) from None
     return path
 
 
@@ -231,8 +232,8 @@ def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=True)
-            text, most = _as_text(name, column), MAX_CHARACTERS.get(name, MAX_TEXT)
-            columns[name] = text if name == "choices" else shorten_texts(text, most)  # a text may list many choices
+            text, limit = _as_text(name, column), MAX_CHARACTERS.get(name, MAX_TEXT)
+            columns[name] = text if name == "choices" else shorten_texts(text, limit)  # a text may list many choices
         except pa.ArrowInvalid:
             raise ManifestError(
                 f"{uri} has a text that is not UTF-8 in its column {name}; write the file again with texts in UTF-8."

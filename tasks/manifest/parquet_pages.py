@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Types of Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_VARINTS, _MOST_BITS = (_I16, _I32, _I64), 64
+_VARINTS, _MAX_BITS = (_I16, _I32, _I64), 64
 _SIZES = {_BYTE: 1, _DOUBLE: 8}
 _LONG_LIST = 15
 # Fields of a page's header, and of the headers by kind in it, all of which begin with the number of values.
@@ -107,7 +107,7 @@ def _integer(file: ByteFile) -> int:
 
 def _varint(file: ByteFile) -> int:
     value = 0
-    for shift in range(0, _MOST_BITS, 7):
+    for shift in range(0, _MAX_BITS, 7):
         byte = file.read(1)[0]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004

@@ -23,7 +23,7 @@ from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import ForeignSealError, ObjectChangedError, ObjectMissingError, SealError
 from tasks.domain import MAX_JOBS, ONE_VIDEO, MediaCounts, Shard
 from tasks.manifest.digests import job_of
-from tasks.manifest.media import most_media
+from tasks.manifest.media import max_media
 from tasks.manifest.schema import JOB_COLUMNS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PlanWriter:
         rows = rows if "asks_again" in rows.columns else rows.with_columns(asks_again=False)
         named = (pl.col(name) if name in rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names)
         if "media" in rows.columns:
-            self.media = self.media.larger(most_media(rows))
+            self.media = self.media.larger(max_media(rows))
         table = rows.select(named).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(PLAN_SCHEMA)
         [batch] = table.combine_chunks().to_batches()
         for size, end in zip(sizes, accumulate(sizes), strict=True):
@@ -120,7 +120,7 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
 
     Raises:
         PlanLostError: The plan's files are gone, or were altered.
-        PlanForeignError: They were sealed with another key.
+        PlanForeignError: They were signed with another key.
     """
     uri = _file_uri(plan_uri, index)
     try:
@@ -132,7 +132,7 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
         ) from None
     except ForeignSealError:
         raise PlanForeignError(
-            f"The plan's file {uri} was sealed with another store.mac_key, or without one; set the key here that "
+            f"The plan's file {uri} was signed with another store.mac_key, or without one; set the key here that "
             "the machine has where the run was started, or end that run and start it again from here."
         ) from None
     except SealError:

@@ -27,7 +27,7 @@ _SIGNATURE_BYTES, _TAIL_BYTES = 28, 8
 BATCH_BYTES = 16 * 1024**2
 _BYTES_PER_CHARACTER = 4
 # A page is held in memory as a whole. PyArrow writes 1,024 texts to a page, however long; others about 1 MiB.
-_MOST_PAGE_BYTES, _MOST_INLINE_PAGE_BYTES = 128 * 1024**2, 256 * 1024**2
+_MAX_PAGE_BYTES, _MAX_INLINE_PAGE_BYTES = 128 * 1024**2, 256 * 1024**2
 # With this encoding, each text may be as long as its whole page.
 _PREFIXES = "DELTA_BYTE_ARRAY"
 _TEXTS = {"STRING", "NONE", "ENUM", "JSON"}
@@ -66,9 +66,9 @@ class ParquetTable:
         self._closing.close()
 
     def batches(
-        self, columns: Sequence[str], *, most_rows: int, max_characters: Mapping[str, int] = MAX_CHARACTERS
+        self, columns: Sequence[str], *, max_rows: int, max_characters: Mapping[str, int] = MAX_CHARACTERS
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, in batches of at most `most_rows`, and about 16 MiB unless one row has more.
+        """Yield the rows in order, in batches of at most `max_rows`, and about 16 MiB unless one row has more.
 
         Texts of dictionaries are cut to one character more than `max_characters` allows their column, or 100,000.
 
@@ -81,8 +81,8 @@ class ParquetTable:
             wanted = [chunk for chunk in _chunks(group) if _column_of(chunk, columns)]
             names = (_column_of(chunk, columns) for chunk in wanted)
             limits = [max_characters.get(name, MAX_TEXT) for name in names]
-            row_bytes = sum(map(self._most_bytes, wanted, limits)) / max(1, group.num_rows)
-            rows = max(1, min(most_rows, int(BATCH_BYTES / max(1.0, row_bytes))))
+            row_bytes = sum(map(self._max_bytes, wanted, limits)) / max(1, group.num_rows)
+            rows = max(1, min(max_rows, int(BATCH_BYTES / max(1.0, row_bytes))))
             for batch in self.file.iter_batches(rows, row_groups=[number], columns=columns):
                 yield from self._taken_apart(batch, max_characters)
 
@@ -107,15 +107,15 @@ class ParquetTable:
             piece = shared if step >= len(batch) else shared.take(rows)
             yield piece.cast(plain_schema(piece.schema))
 
-    def _most_bytes(self, chunk: parquet.ColumnChunkMetaData, max_characters: int) -> float:
+    def _max_bytes(self, chunk: parquet.ColumnChunkMetaData, max_characters: int) -> float:
         """Return an upper bound of a column's size in a row group: as if all pages were as dense as the densest."""
-        most = _MOST_INLINE_PAGE_BYTES if max_characters == MAX_INLINE else _MOST_PAGE_BYTES
+        limit_bytes = _MAX_INLINE_PAGE_BYTES if max_characters == MAX_INLINE else _MAX_PAGE_BYTES
         densest = 0.0
         for page in read_pages(self._bytes, chunk):
-            if page.size_bytes > most:
+            if page.size_bytes > limit_bytes:
                 raise ManifestError(
                     f"{self._uri} has a page of {page.size_bytes / _MIB:,.0f} MiB in its column {_root(chunk)}, more "
-                    f"than {most // _MIB}; shorten its texts, or write it again with smaller pages."
+                    f"than {limit_bytes // _MIB}; shorten its texts, or write it again with smaller pages."
                 )
             if page.is_data:
                 repeats = 1 if _PREFIXES in chunk.encodings else max(1, page.values)
@@ -137,26 +137,26 @@ def _open(source: Path | ByteFile, data: ByteFile) -> parquet.ParquetFile:
     )
 
 
-def shorten_texts(texts: Any, most: int) -> Any:  # noqa: ANN401 - of a batch, or of a table
-    """Cut texts to at most `most` + 1 characters, which are still too long for the rules."""
-    most_bytes = _BYTES_PER_CHARACTER * (most + 1)
+def shorten_texts(texts: Any, max_characters: int) -> Any:  # noqa: ANN401 - of a batch, or of a table
+    """Cut texts to at most `max_characters` + 1 characters, which are still too long for the rules."""
+    max_bytes = _BYTES_PER_CHARACTER * (max_characters + 1)
     is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
-    if not (is_text or pa.types.is_binary(texts.type)) or (pc.max(pc.binary_length(texts)).as_py() or 0) <= most_bytes:
+    if not (is_text or pa.types.is_binary(texts.type)) or (pc.max(pc.binary_length(texts)).as_py() or 0) <= max_bytes:
         return texts
-    return pc.utf8_slice_codeunits(texts, 0, most + 1) if is_text else pc.binary_slice(texts, 0, most_bytes)
+    return pc.utf8_slice_codeunits(texts, 0, max_characters + 1) if is_text else pc.binary_slice(texts, 0, max_bytes)
 
 
-def _shortened(array: pa.Array, most: int) -> pa.Array:
+def _shortened(array: pa.Array, max_characters: int) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(array.indices, shorten_texts(array.dictionary, most))
+        return pa.DictionaryArray.from_arrays(array.indices, shorten_texts(array.dictionary, max_characters))
     if pa.types.is_struct(kind):
         own, parts = 1, [array.field(number) for number in range(kind.num_fields)]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         own, parts = 2, [array.values]
     else:
         return array
-    children = [_shortened(part, most) for part in parts]
+    children = [_shortened(part, max_characters) for part in parts]
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:own], children=children)
 
 

@@ -24,7 +24,7 @@ from tasks.manifest.check import (
     without_questions,
 )
 from tasks.manifest.digests import job_digests, rows_to_jobs
-from tasks.manifest.media import most_media, resolve_media, videos_of
+from tasks.manifest.media import max_media, resolve_media, videos_of
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.rejects import (
     REJECTS,
@@ -93,7 +93,7 @@ class JobTable:
 
     @property
     def part_count(self) -> int:
-        """The largest number of frames that `parts` yields."""
+        """Upper bound of the number of data frames that `parts` yields."""
         return len(self._parts)
 
     def parts(self) -> Iterator[pl.DataFrame]:
@@ -118,10 +118,10 @@ class JobTable:
         """Narrow the selection to `rows`; shape (self.rows,)."""
         return replace(self, here=self.here & rows)
 
-    def first(self, most: int | None) -> JobTable:
-        """Narrow the selection to its first `most` jobs in the order of the manifest; None keeps all."""
+    def first(self, count: int | None) -> JobTable:
+        """Narrow the selection to its first `count` jobs in the order of the manifest; None keeps all."""
         here = np.zeros_like(self.here)
-        here[np.flatnonzero(self.here)[:most]] = True
+        here[np.flatnonzero(self.here)[:count]] = True
         return replace(self, here=here)
 
 
@@ -149,8 +149,8 @@ def open_jobs(
     with temporary_folder("jobs") as folder:
         with open_manifest(uri, objects, questions=questions) as files:
             chosen = None if only is None else _rows_with_ids(files, only)
-            most = files.rows if chosen is None else int(chosen.sum())
-            parts = 1 + max(most // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
+            rows = files.rows if chosen is None else int(chosen.sum())
+            parts = 1 + max(rows // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
             spill = Spill(folder, parts=parts)
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
             jobs, found, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
@@ -247,7 +247,7 @@ def _check_into(
                 violations.append(found if keep_going else keep_first(found))
                 rows = without_rows(rows, found)
             if keep_going or len(violations) == 1:
-                media = media.larger(most_media(rows))
+                media = media.larger(max_media(rows))
                 spill.add(_with_locality_hash(rows.with_columns(job_digests(rows))), _part(spill.parts))
     return pl.concat(jobs), pl.concat(violations), media
 

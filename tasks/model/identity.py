@@ -16,7 +16,6 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
 from tasks.model.adapter import (
-    ADAPTER_FILE,
     WITHOUT_CONFIG,
     is_adapter,
     local_path,
@@ -171,12 +170,10 @@ def _hub_info(name: str, revision: str | None) -> ModelInfo:
         if is_full(error):
             raise
         if isinstance(error, EntryNotFoundError):
-            if _is_on_hub(name, ADAPTER_FILE, revision):
-                raise ModelError(
-                    f"Model {name} on the hub is an adapter; `hf download {name} --local-dir FOLDER`, and give that "
-                    "folder."
-                ) from None
-            raise ModelError(f"Model {name} on the hub has no config.json; {WITHOUT_CONFIG}.") from None
+            raise ModelError(
+                f"Model {name} on the hub has no config.json; {WITHOUT_CONFIG}; if it is an adapter, download it with "
+                f"`hf download {name} --local-dir FOLDER`, and give that folder."
+            ) from None
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
             "or give a model folder.",
@@ -207,16 +204,6 @@ def _model_info(
         takes_videos=config.get("model_type") not in _IMAGES_ONLY,
         **_native(config, processors),
     )
-
-
-def _is_on_hub(name: str, file: str, revision: str | None) -> bool:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415
-
-    try:
-        get_hf_file_metadata(hf_hub_url(name, file, revision=revision))
-    except Exception:  # noqa: BLE001 - whatever it is, the caller says that a file is missing
-        return False
-    return True
 
 
 def _check_hub(name: str, revision: str | None) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", EngineConfig, EncoderConfig)
 _LOG = logging.getLogger("reelabel")
+START_TIMEOUT_S = 3600.0  # for loading, which a network disk may make slow
 
 
 class ModelProcess(Lifetime, Generic[Config]):
@@ -39,7 +40,7 @@ class ModelProcess(Lifetime, Generic[Config]):
         *,
         log_path: Path,
         log_as_json: bool = False,
-        start_timeout_s: float,
+        start_timeout_s: float = START_TIMEOUT_S,
         answer_timeout_s: float = 600.0,
         python: Path | None = None,
         command: Sequence[str] = (),
@@ -119,7 +120,7 @@ class ModelProcess(Lifetime, Generic[Config]):
             full = full_disk(running.folders)
             message = (
                 f"Model {self._config.name} did not load within {self._start_timeout_s:g} s; "
-                f"raise model.start_timeout_s, or check the log {self._log_path}."
+                f"check the log {self._log_path}, and copy the model to a local disk if its folder is slow to read."
             )
         except LostError as error:
             if self._is_closed:

@@ -37,6 +37,7 @@ from reelabel_engine.protocol import (
     EmbedTexts,
     EncoderLoaded,
     EngineFailure,
+    EngineInfo,
     EngineLoaded,
     EngineTimes,
     Keep,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _END_TIMEOUT_S = 10
-_LEAST_WAIT_S = 0.01
+_MIN_WAIT_S = 0.01
 _MAX_BYTES = 1024**3  # of a reply; the largest has the vectors of 100,000 texts
 
 
@@ -80,7 +81,7 @@ class LostError(Exception):
 
 
 class PendingRequest:
-    """A request that has not ended; `unanswered` are the indices whose reply is to come, but for pieces of a text."""
+    """A request in progress; `unanswered` has the indices without a final reply, which pieces of a text are not."""
 
     def __init__(self, number: int, request: Request, count: int) -> None:
         self.number, self.request, self.unanswered = number, request, set(range(count))
@@ -101,14 +102,17 @@ class RunningProcess:
         note_times: Callable[[EngineTimes], None],
         silence_s: float,
         is_restart: bool = False,
+        info: EngineInfo | None = None,
     ) -> None:
         self.process, self.folders = process, folders  # which the process writes to
         self._connection, self._temporary = connection, temporary
         self.began_s = self.last_reply_s = time.monotonic()  # its last reply, or first request while idle
         self.info: Future[Any] = Future()  # `EngineInfo` or `EncoderInfo`, once the model is loaded
+        if info:  # before the threads, to which the process may already be lost
+            self.info.set_result(info)
         self.lost: LostError | None = None
         self._note_times, self._silence_s, self._is_restart = note_times, silence_s, is_restart
-        self._lock = threading.Lock()
+        self._lock, self._ending = threading.Lock(), threading.Lock()
         self._numbers = count()
         self._pending: dict[int, PendingRequest] = {}
         self._outbox: SimpleQueue[Request | None] = SimpleQueue()
@@ -135,16 +139,16 @@ class RunningProcess:
         lock = os.open(temporary, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
         environment = environment | _temporary_variables(temporary)
-        connection, theirs = Pipe()
+        connection, child_end = Pipe()
         try:
             with _output_file(log_path, as_json=log_as_json) as log:
                 process = subprocess.Popen(  # noqa: S603 - our own command
-                    [*command, str(theirs.fileno())],
+                    [*command, str(child_end.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=environment,
-                    pass_fds=(theirs.fileno(), lock),
+                    pass_fds=(child_end.fileno(), lock),
                     start_new_session=True,
                 )
         except BaseException:
@@ -152,7 +156,7 @@ class RunningProcess:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         finally:
-            theirs.close()
+            child_end.close()
             os.close(lock)
         folders = [log_path.parent, *cache_folders(environment)]
         running = cls(process, connection, temporary=temporary, folders=folders, **options)
@@ -162,9 +166,7 @@ class RunningProcess:
 
     @classmethod
     def adopt(cls, kept: KeptEngine, *, folders: list[Path], **options: Any) -> Self:  # noqa: ANN401 - as of a `RunningProcess`
-        running = cls(kept.process, kept.connection, temporary=kept.temporary, folders=folders, **options)
-        running.info.set_result(kept.info)
-        return running
+        return cls(kept.process, kept.connection, temporary=kept.temporary, folders=folders, info=kept.info, **options)
 
     def leave(self, seconds: float, facts_path: Path) -> bool:
         """Leave the process to the next run, if it is loaded and idle; return whether it was left."""
@@ -225,7 +227,7 @@ class RunningProcess:
                 raise_if_abandoned()
                 silent_s = time.monotonic() - self.last_reply_s
                 try:
-                    reply = request.replies.get(timeout=min(LOOK_S, max(_LEAST_WAIT_S, silence_s - silent_s)))
+                    reply = request.replies.get(timeout=min(LOOK_S, max(_MIN_WAIT_S, silence_s - silent_s)))
                 except Empty:
                     if silent_s >= silence_s and self.info.done():
                         raise LostError(f"no answer within {silence_s:g} s") from None
@@ -312,16 +314,19 @@ class RunningProcess:
     def end(self, reason: str) -> None:
         """End the process and all its children, and fail the pending requests; idempotent."""
         self._fail(reason)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_END_TIMEOUT_S)
-        # Even if it has exited: a child of it may be stuck, and hold the GPU's memory.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._close()
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        with self._ending:
+            if self._connection.closed:  # its id may be that of another process by now
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_END_TIMEOUT_S)
+            # Even if it has exited: a child of it may be stuck, and hold the GPU's memory.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self._close()
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _close(self) -> None:
         with self._lock:

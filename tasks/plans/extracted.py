@@ -70,7 +70,7 @@ def read_extracted(
 
     Raises:
         PlanLostError: It is missing, was altered, or was written by another version; extract the shard again.
-        PlanForeignError: It was sealed with another key.
+        PlanForeignError: It was signed with another key.
     """
     uri = _uri_of(plan_uri, shard.index)
     try:
@@ -79,7 +79,7 @@ def read_extracted(
         raise PlanLostError(f"{uri} is missing; its shard will be extracted again.") from None
     except ForeignSealError:
         raise PlanForeignError(
-            f"{uri} was sealed with another store.mac_key, or without one; set the same key on all machines."
+            f"{uri} was signed with another store.mac_key, or without one; set the same key on all machines."
         ) from None
     except SealError as error:
         raise PlanLostError(f"{uri} is not used: {error.message} Its shard will be extracted again.") from None

@@ -103,15 +103,15 @@ def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
 
 
 def release_all(engine: Engine, holder: str) -> None:
-    """Release all leases of a holder, also one whose claim was made, but whose reply was lost."""
+    """Release all leases of a holder, including one whose claim succeeded although its reply was lost."""
     with database_errors(), engine.begin() as connection:
         connection.execute(_RELEASE_ALL, {"holder": holder})
 
 
 def holder_name(host: str, process: str | None) -> str:
-    """Return a name for the leases of a process, which `own_process` describes, or None.
+    """Return the name under which this process holds leases; `process` is that of `own_process`.
 
-    It is unique even among containers whose host names and process ids are the same.
+    It is unique even among containers with the same host names and process ids.
     """
     pid = process.rsplit(" ", 2)[1] if process else os.getpid()
     return f"{host}, process {pid} ({sha256((process or uuid4().hex).encode()).hexdigest()[:8]})"
@@ -164,8 +164,7 @@ _OVERDUE_S = 1.0
 class LeaseKeeper:
     """Claims shards, renews their leases in a background thread, and releases those left at exit. Thread-safe.
 
-    `holder` is not the name of another keeper. If the process dies, its leases expire, and other workers claim its
-    shards.
+    `holder` is unique among keepers. If the process dies, its leases expire, and other workers claim its shards.
     """
 
     def __init__(self, engine: Engine, *, holder: str, lease_s: float) -> None:
@@ -185,7 +184,7 @@ class LeaseKeeper:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Stop renewing, and release all leases of the holder.
 
-        That includes one whose claim was interrupted, as by SIGTERM, after the database had made it.
+        That includes one whose claim was interrupted, as by SIGTERM, after the database had granted it.
         """
         self._ended.set()
         self._thread.join()

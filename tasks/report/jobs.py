@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import ColumnElement, Connection, RowMapping, Select
+    from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table
 
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
@@ -194,8 +195,8 @@ def load_jobs(
     """
     rows = _rows(connection, scope, list(selected))
     jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)
-    chunks = _chunk_rows(connection, scope, {job_id: rows[job_id] for job_id in selected if job_id in rows})
     found = [job_id for job_id in selected if job_id in rows]
+    chunks = chunk_rows(connection, scope, CHUNK, {job_id: rows[job_id] for job_id in found}, max_chunks=_MAX_CHUNKS)
     possible = {
         job_id: _possible_frames(
             jobs.get(job_id), rows[job_id], chunks.get(job_id, ()), named_chunks.get(job_id, frozenset()), sources.spec
@@ -241,21 +242,28 @@ def jobs_of_rows(
     return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
 
 
-def _chunk_rows(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, list[RowMapping]]:
-    """Read the chunks of jobs that were cut, in order, by job id; only those of the first jobs if there are many."""
+def chunk_rows(
+    connection: Connection,
+    scope: Scope,
+    table: Table,
+    rows: Mapping[str, RowMapping],
+    *,
+    columns: Iterable[str] | None = None,
+    max_chunks: int,
+) -> dict[str, list[RowMapping]]:
+    """Read columns of the chunks of jobs, in order, by job id: those of the first jobs, up to a limit in all."""
     wanted, chunks = [], 0
     for job_id, row in rows.items():
         chunks += row["chunks"] or 0
-        if row["chunks"] and chunks <= _MAX_CHUNKS:
+        if row["chunks"] and chunks <= max_chunks:
             wanted.append(job_id)
+    found: dict[str, list[RowMapping]] = defaultdict(list)
     if not wanted:
-        return {}
-    query = (
-        select(CHUNK).where(scope.matches(CHUNK), CHUNK.c.job_id.in_(wanted)).order_by(CHUNK.c.job_id, CHUNK.c.chunk)
-    )
-    found: dict[str, list[RowMapping]] = {}
-    for chunk in connection.execute(query).mappings():
-        found.setdefault(chunk["job_id"], []).append(chunk)
+        return found
+    selected = table.c if columns is None else [table.c[name] for name in columns]
+    query = select(*selected).where(scope.matches(table), table.c.job_id.in_(wanted))
+    for chunk in connection.execute(query.order_by(table.c.job_id, table.c.chunk)).mappings():
+        found[chunk["job_id"]].append(chunk)
     return found
 
 

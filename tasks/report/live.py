@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
+from reelabel.sampling.uniform import pick_evenly
 from reelabel.text import pluralize
 from tasks.database.tables import RESULT, SPEC
 from tasks.live.record.saved import SessionFrames
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tasks.live.record.saved import SavedSession
 
 MAX_QUERIES = 200
-_FRAMES_EACH = 6
+_FRAMES_EACH = 6  # at least 2, so that the last one is included
 _MAX_FRAMES = 300
 # Ticks of the timeline; more would be indistinguishable.
 _MAX_TICKS = 2_000
@@ -90,10 +91,8 @@ def _replays(engine: Engine, session: SavedSession) -> dict[str, list[tuple[str,
 
 def _shown(seen: Sequence[KeptFrame]) -> list[tuple[float, str]]:
     """Return times and thumbnails of some frames that a query saw, evenly spread, including the last one."""
-    if not seen:
-        return []
-    rows = np.linspace(len(seen) - 1, 0, min(len(seen), _FRAMES_EACH)).round().astype(int)
-    return [(seen[row].time_s, thumbnail(seen[row].image)) for row in sorted(set(rows))]
+    rows = pick_evenly(len(seen), min(len(seen), _FRAMES_EACH)) if seen else []
+    return [(seen[row].time_s, thumbnail(seen[row].image)) for row in rows]
 
 
 def _kept(session: SavedSession, frames: SessionFrames) -> tuple[tuple[float, ...], str]:

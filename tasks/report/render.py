@@ -39,7 +39,7 @@ _NOTE_BYTES = 10_000
 _MOST_TICKS = 8
 NO_ROOM = "Its frames did not fit into this report."
 _CARDS = Markup("<!--cards-->")
-_SAME_FRAMES = Markup('<p class="note" data-same="frames-{}">The same frames as those of <a href="#{}">{}</a>.</p>')
+_SAME_FRAMES = Markup('<p class="note" data-same="{}">The same frames as those of <a href="#{}">{}</a>.</p>')
 _NO_FRAMES = Markup('<p class="note">{}</p>').format(NO_ROOM)
 _FRAMES = re.compile(r"<!--frames (\d+)-->")
 _limit: ContextVar[int] = ContextVar("limit", default=TEXT_LIMITS[0])
@@ -211,9 +211,9 @@ def policy(script: str) -> str:
 
 
 @cache
-def read(name: str, *, package: str = "tasks.report") -> str:
-    """Read an asset of a package."""
-    return (files(package) / "assets" / name).read_text(encoding="utf-8").strip()
+def read(name: str) -> str:
+    """Read an asset of pages."""
+    return (files("tasks.report") / "assets" / name).read_text(encoding="utf-8").strip()
 
 
 def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page

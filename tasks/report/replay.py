@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,14 +26,6 @@ _MOST_BYTES = 2_000_000
 _MOST_DECODED_BYTES = 256 * 1024**2
 
 
-class _Clip(NamedTuple):
-    """The properties that determine which frames are selected; keyframes are positions in the linear decode."""
-
-    total_frames: int
-    fps: float
-    keyframes: list[int]
-
-
 def render_replay(name: str, video: Video) -> str:
     """Render the page of an open video.
 
@@ -49,8 +41,8 @@ def render_replay(name: str, video: Video) -> str:
     total, info = len(index), video.info
     seconds = float(index.time_s[-1])
     fps = info.fps or ((total - 1) / seconds if seconds else 1.0)
-    clip = _Clip(total, fps, np.flatnonzero(index.is_keyframe).tolist())
-    longest_gop = int(np.diff([*clip.keyframes, total]).max())
+    facts = VideoProperties(total_frames=total, fps=fps, duration_s=total / fps)
+    keyframes = np.flatnonzero(index.is_keyframe).tolist()
     return render_page(
         "replay_page.html.jinja",
         scripts=("replay.js",),
@@ -59,28 +51,29 @@ def render_replay(name: str, video: Video) -> str:
         info=info,
         index=index,
         seconds=info.duration_s or total / fps,
-        keyframes=len(clip.keyframes),
-        longest_gop=longest_gop,
+        longest_gop=int(np.diff([*keyframes, total]).max()),
         clip={
             "fps": fps,
             "totalFrames": total,
-            "gop": math.ceil(total / len(clip.keyframes)),
-            "keyframes": clip.keyframes,
+            "gop": math.ceil(total / len(keyframes)),
+            "keyframes": keyframes,
         },
-        frames=sorted(_thumbnails(video, index, clip)),
+        frames=sorted(_thumbnails(video, index, facts, keyframes)),
         num_frames=DEFAULT_NUM_FRAMES,
         most_frames=_MOST_FRAMES,
     )
 
 
-def _thumbnails(video: Video, index: FrameIndex, clip: _Clip) -> Iterator[tuple[int, float, str]]:
+def _thumbnails(
+    video: Video, index: FrameIndex, facts: VideoProperties, keyframes: Sequence[int]
+) -> Iterator[tuple[int, float, str]]:
     """Yield positions, times in seconds, and images of the selected frames; images are empty beyond the 2 MB."""
     info = video.info
     at_once = max(1, _MOST_DECODED_BYTES // max(1, 3 * info.width * info.height))
     done: set[int] = set()
     room = _MOST_BYTES
     for num_frames in (DEFAULT_NUM_FRAMES, *range(1, _MOST_FRAMES + 1)):
-        wanted = sorted(set(_chosen(clip, num_frames)) - done)
+        wanted = sorted(set(_chosen(facts, keyframes, num_frames)) - done)
         done |= {*wanted}
         for start in range(0, len(wanted), at_once):
             positions = wanted[start : start + at_once]
@@ -91,7 +84,6 @@ def _thumbnails(video: Video, index: FrameIndex, clip: _Clip) -> Iterator[tuple[
                 yield position, float(index.time_s[position]), image if room >= 0 else ""
 
 
-def _chosen(clip: _Clip, num_frames: int) -> Sequence[int]:
-    facts = VideoProperties(total_frames=clip.total_frames, fps=clip.fps, duration_s=clip.total_frames / clip.fps)
+def _chosen(facts: VideoProperties, keyframes: Sequence[int], num_frames: int) -> Sequence[int]:
     uniform = sample_uniformly(Sampling(sampler="uniform", num_frames=num_frames), facts).tolist()
-    return [*(clip.keyframes[at] for at in pick_evenly(len(clip.keyframes), num_frames)), *uniform]
+    return [*(keyframes[at] for at in pick_evenly(len(keyframes), num_frames)), *uniform]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Integer, case, cast, func, select
 
 from infra.database.connect import database_errors
-from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
 from reelabel.sources.object_info import redact_uri
@@ -21,6 +20,7 @@ from tasks.database.tables import FAILURE, RESULT
 from tasks.domain import RunCost
 from tasks.domain.chunks import split_chunk_id
 from tasks.domain.cost import format_price
+from tasks.domain.coverage import DOCS_PAGE, coverage_warnings
 from tasks.evaluation.calibration import BINS
 from tasks.report.changes import count_other_ways, earlier_runs, label_changes
 from tasks.report.jobs import MAX_JOBS, Sources, load_jobs, select_jobs

@@ -15,6 +15,7 @@ from sqlalchemy import Text, cast, func, literal, select
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError
 from reelabel.frames.cache_key import FrameIdentity
+from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import Segment
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
@@ -22,7 +23,7 @@ from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
 from tasks.embedding.pieces import cut_pieces
 from tasks.report.frames import thumbnail
-from tasks.report.jobs import jobs_of_rows
+from tasks.report.jobs import chunk_rows, jobs_of_rows
 from tasks.report.render import NO_ROOM, Frames, render, render_page, with_cards
 from tasks.report.run import group_failures, run_overview
 
@@ -75,7 +76,8 @@ def load_videos(
                 f"{pluralize(len(missing), 'job')} without a description in dataset {scope.dataset}, such as "
                 f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
             )
-        chunks = _chunks(connection, scope, rows)
+        shown = ("job_id", "start_s", "end_s", "tags", "caption")
+        chunks = chunk_rows(connection, scope, DESCRIPTION_CHUNK, rows, columns=shown, max_chunks=_MAX_CHUNKS)
         described, duration_s = connection.execute(
             select(func.count(), func.coalesce(func.sum(DESCRIPTION.c.duration_s), 0)).where(scope.matches(DESCRIPTION))
         ).one()
@@ -120,22 +122,6 @@ def _rows(connection: Connection, scope: Scope, named: Sequence[str]) -> dict[st
     return {row["job_id"]: row for row in connection.execute(query).mappings()}
 
 
-def _chunks(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, list[RowMapping]]:
-    """Read the chunks of as many of the first videos as fit, by job id."""
-    wanted, chunks = [], 0
-    for job_id, row in rows.items():
-        chunks += row["chunks"]
-        if chunks <= _MAX_CHUNKS:
-            wanted.append(job_id)
-    table = DESCRIPTION_CHUNK
-    names = ("job_id", "start_s", "end_s", "tags", "caption")
-    query = select(*(table.c[name] for name in names)).where(scope.matches(table), table.c.job_id.in_(wanted))
-    found: dict[str, list[RowMapping]] = defaultdict(list)
-    for row in connection.execute(query.order_by(table.c.job_id, table.c.chunk)).mappings():
-        found[row["job_id"]].append(row)
-    return found
-
-
 def _frequent(connection: Connection, scope: Scope) -> list[tuple[str, int]]:
     """Return the most frequent first tags, with their numbers of videos."""
     first = DESCRIPTION.c.tags[0]["text"].astext
@@ -159,7 +145,7 @@ def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> 
         return []
     segment, pixels = Segment.of(job.start_s, job.end_s), row["frame_pixels"]
     pieces = list(cut_pieces(segment, row["duration_s"], spec, frame_pixels=pixels))
-    kept = sorted(set(np.linspace(0, len(pieces) - 1, min(len(pieces), _MAX_PIECES)).round().astype(int).tolist()))
+    kept = pick_evenly(len(pieces), min(len(pieces), _MAX_PIECES))
     starts_s = [scene["start_s"] for scene in row["scenes"]]
     frames: list[tuple[float, str]] = []
     for part, chunks in (pieces[number] for number in kept):
@@ -178,7 +164,7 @@ def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> 
 def _frames(found: SampledVideo, count: int, starts_s: Sequence[float]) -> list[tuple[float, str]]:
     known = found.selection
     times_s = known.time_s - (known.first_ms or 0) / 1000
-    even = np.linspace(0, len(times_s) - 1, min(len(times_s), count)).round().astype(int).tolist()
+    even = pick_evenly(len(times_s), min(len(times_s), count))
     inside = [start_s for start_s in starts_s if times_s[0] <= start_s <= times_s[-1]]
     firsts = np.searchsorted(times_s, inside[:count]).tolist()
     aspect = known.pixel_aspect or 1.0
@@ -199,7 +185,7 @@ def render_videos(report: Mapping[str, Any]) -> str:
         run_name=str(report["overview"]["run_id"])[:8],
     )
     frames = Frames("scenes.html.jinja")
-    # Referenced while the page is rendered, because markers identify frames by their Python identity.
+    # Kept alive while the page is rendered: markers identify frames by their `id`.
     scenes = {video["job_id"]: _by_scene(video) for video in report["videos"] if video["strip"]}
 
     def draw(video: Mapping[str, Any], level: int) -> str:

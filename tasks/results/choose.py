@@ -15,6 +15,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, Uuid, func, selec
 from infra.database.copy_out import copy_query
 from infra.errors import DatabaseUnavailableError
 from reelabel.errors import ConfigurationError
+from reelabel.text import shorten
 from sql.queries import read_query
 from tasks.database.temp_table import copy_data_frames, temp_job_table
 from tasks.manifest.schema import ROW
@@ -149,13 +150,12 @@ def _fill_chosen(
     driver: Any = connection.connection.driver_connection
     # With server-side parameters, the user's text is sent as it is, with its percent signs, and Postgres accepts only a
     # single statement.
-    with _sql_errors(where, start=len(before)), psycopg.RawCursor(driver) as cursor:
+    with _sql_errors(where), psycopg.RawCursor(driver) as cursor:
         cursor.execute(f"{before}{where}{_AFTER}", values)
 
 
 @contextmanager
-def _sql_errors(where: str, *, start: int) -> Iterator[None]:
-    """Convert errors in the user's SQL, which begins at `start` of its statement, with their position in it."""
+def _sql_errors(where: str) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.QueryCanceled:
@@ -165,12 +165,5 @@ def _sql_errors(where: str, *, start: int) -> Iterator[None]:
     except psycopg.Error as error:
         if where == _EVERY_JOB:
             raise
-        raise ConfigurationError(f"Postgres cannot run the condition: {_fault(error, where, start)}.") from None
-
-
-def _fault(error: psycopg.Error, where: str, start: int) -> str:
-    message = " ".join((error.diag.message_primary or str(error)).split())
-    position = int(error.diag.statement_position or 0) - start
-    if not 0 < position <= len(where):
-        return f"{message}, in {where}"
-    return f"{message}, at character {position}: {where[position - 1 :]}"
+        why = " ".join((error.diag.message_primary or str(error)).split())
+        raise ConfigurationError(f"Postgres cannot run the condition {shorten(where)}: {why}.") from None

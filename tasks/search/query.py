@@ -40,7 +40,7 @@ class QueryEmbedder:
     """Embeds texts and pictures by one model. Each is embedded once; its vector is cached on the store."""
 
     model: ModelIdentity
-    kept: BankFiles  # caches vectors
+    cache: BankFiles
     open_encoder: Callable[[], AbstractContextManager[Encoder]]  # not called for cached vectors
 
     def embed_text(self, text: str) -> npt.NDArray[np.float32]:
@@ -52,7 +52,7 @@ class QueryEmbedder:
         """
         text = check_text(text)
         # Encoders are given lower case.
-        return self._find_or_make(text.lower(), lambda encoder: _embed_text(encoder, text))
+        return self._find_or_embed(text.lower(), lambda encoder: _embed_text(encoder, text))
 
     def embed_image(self, path: Path) -> npt.NDArray[np.float32]:
         """Embed a picture; return its vector, of shape (D,).
@@ -64,14 +64,14 @@ class QueryEmbedder:
         pixels = read_image(path)
         digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
         # No text hashes to this name.
-        return self._find_or_make(f"\0picture {digest}", lambda encoder: encoder.embed_images([pixels[None]]))
+        return self._find_or_embed(f"\0picture {digest}", lambda encoder: encoder.embed_images([pixels[None]]))
 
-    def _find_or_make(self, name: str, make: Callable[[Encoder], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        if stored := self.kept.load_vectors([name], self.model):
+    def _find_or_embed(self, name: str, embed: Callable[[Encoder], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        if stored := self.cache.load_vectors([name], self.model):
             return np.asarray(stored[0][0], np.float32)
         with self.open_encoder() as encoder:
-            vectors = make(encoder)
-            self.kept.save_vectors([name], vectors, encoder.info(), self.model)
+            vectors = embed(encoder)
+            self.cache.save_vectors([name], vectors, encoder.info(), self.model)
         return np.asarray(vectors[0], np.float32)
 
 

@@ -84,7 +84,7 @@ def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:
 
 
 def _tagged(part: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct pairs of a clip and the tags of a job; a start of 0 is no start, and images are no clips."""
+    """Return the distinct pairs of a clip and the tags of a job; a start of 0 counts as none; images are left out."""
     start = pl.when(pl.col("start_s") != 0).then(pl.col("start_s")).alias("start_s")
     if part["media"].null_count() < len(part):
         part = part.drop("video_uri").join(videos_of(part).rename({"uri": "video_uri"}), on=ROW)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import KeyframeCoverage
-    from reelabel.frames.fetch import SeenVideo
     from reelabel.index import VideoIndex
     from reelabel.options import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
+    from tasks.frame_cache.look import IndexedVideo
     from tasks.survey.clips import Clip
 
 _INDEX_BYTES = 32 * 1024  # size of a header and an index, unless known to be larger
@@ -53,7 +53,7 @@ class ClipCost:
     bytes_read: int
 
 
-def cost_of(clip: Clip, seen: SeenVideo, sampling: Sampling) -> ClipCost:
+def cost_of(clip: Clip, seen: IndexedVideo, sampling: Sampling) -> ClipCost:
     """Estimate what a run reads and decodes for a clip whose frames are not cached, without escalations."""
     coverage = seen.index.coverage(CoverageThresholds.of(sampling), clip.segment)
     samplings = dict.fromkeys(passes_of(clip, sampling, is_good=coverage.is_good))
@@ -74,7 +74,7 @@ def passes_of(clip: Clip, sampling: Sampling, *, is_good: bool) -> list[Sampling
     return [resolve_auto(each, is_good=is_good) if each.sampler == "auto" else each for each in shown]
 
 
-def _cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
+def _cost(seen: IndexedVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
     index, whole = seen.index, seen.info.size_bytes
     if not index.is_listed:
         return index.info.frames, _wanted(sampling, index.info.frames), whole
@@ -87,7 +87,7 @@ def _cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[int | 
     return _dense_cost(seen, sampling, segment)
 
 
-def _dense_cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
+def _dense_cost(seen: IndexedVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
     index, info, whole = seen.index, seen.index.info, seen.info.size_bytes
     known = index.total_frames or info.frames
     if not known or not info.duration_s:
@@ -138,7 +138,7 @@ def _wanted(sampling: Sampling, available: int | None) -> int | None:
 _MAX_ESTIMATED = 32  # chunks per clip; the others are assumed to cost as much on average
 
 
-def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
+def stated_length_s(seen: IndexedVideo, limits: Limits) -> float:
     """Return the length that a video states, or else the time of its last keyframe.
 
     The last chunk extends to the video's end, wherever that is.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from reelabel.coverage import DOCS_PAGE
 from reelabel.text import pluralize
 from tasks.domain.cost import format_price
+from tasks.domain.coverage import DOCS_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def headlines(survey: Survey) -> Iterator[str]:
     if uncovered.seen:
         reasons = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.reasons if share.seen)
         yield f"{of_clips(uncovered.clips, survey)} may not be covered by their keyframes: {reasons}."
-        yield f"auto would send {count(survey.auto_dense.clips)} to the dense sampler; see {DOCS_PAGE}."
+        yield f"auto would send {count(uncovered.clips)} to the dense sampler; see {DOCS_PAGE}."
     if unlisted.seen:
         have = _have(unlisted.clips)
         yield f"{of_clips(unlisted.clips, survey)} {have} no index of keyframes: a run reads them whole."
@@ -90,7 +90,7 @@ def amount(survey: Survey) -> Iterator[tuple[str, str]]:
 
 
 def count(estimate: Estimate) -> str:
-    """Return a number of clips, with its interval unless it is exact: `26`, or `1,300 (1,210-1,398)`."""
+    """Return a number of clips, with its interval unless it is exact: `26`, or `1,300 (1,210 to 1,398)`."""
     return between(estimate, number)
 
 

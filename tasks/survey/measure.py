@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MEASURED_CLIPS = 6
 _MAX_CLIP_BYTES = 512 * 1024**2
-_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +46,6 @@ class MachineRates:
     bytes_per_frame: float
     processes: int
 
-    def extract_s(self, frames: int, bytes_read: int) -> float:
-        """Estimate the seconds for frames and bytes with all processes busy."""
-        spent_ms = frames * self.decode_ms_per_frame + bytes_read * self.fetch_ms_per_byte
-        return spent_ms / self.processes / 1e3
-
 
 def measure_rates(
     clips: Sequence[SeenClip],
@@ -60,7 +54,7 @@ def measure_rates(
     *,
     processes: int,
     encoding: ExactEncoding,
-    limit_s: float = _LIMIT_S,
+    limit_s: float,
 ) -> MachineRates | None:
     """Extract a few clips as a run would, for up to `limit_s`, without caching; None if none can be decoded."""
     if find_sampler(sampling.sampler).needs_question:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
-from tasks.report.render import environment, read
+from tasks.report.render import render_page
 from tasks.survey import describe
 
 if TYPE_CHECKING:
     from tasks.evaluation.scores import Estimate
-    from tasks.survey.survey import Distribution, Share, Survey
+    from tasks.survey.survey import Distribution, Survey
 
 _WIDTH, _HEIGHT, _AXIS = 480.0, 150.0, 22.0
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 _TICKS = 5
 
 
@@ -35,26 +31,20 @@ def render(survey: Survey) -> str:
         ("tasks", "Tasks", bool(survey.groups)),
         ("failures", "Failures", bool(survey.failed)),
     )
-    return (
-        environment()
-        .from_string(read("page.html.jinja", package="tasks.survey"))
-        .render(
-            survey=survey,
-            sections=[(name, title) for name, title, is_there in sections if is_there],
-            script="",
-            title=describe.title(survey),
-            sentences=list(describe.headlines(survey)),
-            amounts=list(describe.amount(survey)),
-            histograms=[_histogram(each) for each in survey.distributions],
-            kinds=[(name, [(share, _part(share, survey)) for share in shares]) for name, shares in kinds],
-            width=_WIDTH,
-            height=_HEIGHT,
-            axis=_AXIS,
-            policy=_POLICY,
-            clips=_clips,
-            style=Markup(read("style.css")),  # noqa: S704 - our own file
-            version=version("reelabel"),
-        )
+    return render_page(
+        "survey.html.jinja",
+        scripts=(),
+        survey=survey,
+        sections=[(name, title) for name, title, is_there in sections if is_there],
+        title=describe.title(survey),
+        sentences=list(describe.headlines(survey)),
+        amounts=list(describe.amount(survey)),
+        histograms=[_histogram(each) for each in survey.distributions],
+        kinds=kinds,
+        width=_WIDTH,
+        height=_HEIGHT,
+        axis=_AXIS,
+        clips=_clips,
     )
 
 
@@ -80,10 +70,6 @@ def _histogram(each: Distribution) -> dict[str, Any]:
         "ticks": [(mark * step, shown(each.edges[mark])) for mark in marks],
         "summary": f"{summary}{'; logarithmic scale' if each.is_log else ''}.",
     }
-
-
-def _part(share: Share, survey: Survey) -> float:
-    return share.clips.value / survey.clips if survey.clips else 0.0
 
 
 def _clips(estimate: Estimate | None) -> str:

@@ -12,12 +12,14 @@ from infra.logs import in_context
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from tasks.frame_cache.look import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reelabel.frames.fetch import SeenVideo, VideoReader
+    from reelabel.frames.fetch import VideoReader
     from reelabel.segment import Segment
+    from tasks.frame_cache.look import IndexedVideo
     from tasks.survey.clips import Clip
 
 _MAX_CONCURRENT = 32  # which mostly wait for the store
@@ -36,7 +38,7 @@ class SeenClip:
     """
 
     clip: Clip
-    seen: SeenVideo | None = None
+    seen: IndexedVideo | None = None
     code: str = ""
     message: str = ""
     chunks: Sequence[Segment] = ()
@@ -58,7 +60,7 @@ def read_clips(
     known: dict[str, SeenClip] = {}
     for batch in _batches(clips, is_limited=limit_s is not None):
         wanted = [uri for uri in dict.fromkeys(clip.uri for clip in batch) if uri not in known]
-        for uri, found in _look_at(wanted, batch, reader, deadline_s):
+        for uri, found in _read_batch(wanted, batch, reader, deadline_s):
             known[uri] = found
             if len(known) % _NOTED == 0:
                 note(len(seen) + sum(clip.uri in known for clip in batch))
@@ -74,28 +76,28 @@ def _batches(clips: Sequence[Clip], *, is_limited: bool) -> Iterator[Sequence[Cl
         yield clips[start : start + size]
 
 
-def _look_at(
+def _read_batch(
     uris: Sequence[str], batch: Sequence[Clip], reader: VideoReader, deadline_s: float
 ) -> Iterator[tuple[str, SeenClip]]:
     clip_of = {clip.uri: clip for clip in batch}
-    infos = reader.stat_many(sorted(uris))
+    infos = reader.objects.stat_many(sorted(uris))
 
     def look(uri: str) -> SeenClip | None:
         if time.monotonic() > deadline_s:
             return None
         try:
             with failing_alone(f"The survey of {redact_uri(uri)}"):
-                return SeenClip(clip=clip_of[uri], seen=reader.look(uri, infos.get(uri)))
+                return SeenClip(clip=clip_of[uri], seen=look_at(reader, uri, infos.get(uri)))
         except JobError as error:
             return SeenClip(clip=clip_of[uri], code=error.code, message=error.message)
 
     threads = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="survey")
-    asked = {threads.submit(in_context(look), uri): uri for uri in uris}
+    futures = {threads.submit(in_context(look), uri): uri for uri in uris}
     left_s = None if isinf(deadline_s) else max(0.0, deadline_s - time.monotonic())
     try:
-        for done in as_completed(asked, timeout=left_s):
-            if found := done.result():
-                yield asked[done], found
+        for future in as_completed(futures, timeout=left_s):
+            if found := future.result():
+                yield futures[future], found
     except TimeoutError:  # do not wait for a slow store
         pass
     finally:

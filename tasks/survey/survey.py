@@ -102,10 +102,9 @@ class Survey:
         bytes_read: Bytes that the survey read from stores.
         sampling: The sampling of the run that it estimates.
         failed: Clips that cannot be used, by the code of the failure.
-        not_covered: Clips that their keyframes may not cover.
+        not_covered: Clips that their keyframes may not cover, which the sampler `auto` sends to its dense sampler.
         reasons: The same by reason; a clip may have several.
         dense: Clips for which a dense sampler is used.
-        auto_dense: Clips that the sampler `auto` would send to its dense sampler.
         unlisted: Clips whose files do not list their keyframes, and are read whole.
         hdr: Clips that are HDR according to their headers.
         codecs: Clips by codec, the most common first; likewise `containers`, `resolutions` and `frame_rates`.
@@ -135,7 +134,6 @@ class Survey:
     not_covered: Share
     reasons: tuple[Share, ...]
     dense: Share
-    auto_dense: Share
     unlisted: Share
     hdr: Share
     codecs: tuple[Share, ...]
@@ -213,7 +211,6 @@ def compile_survey(
         column = pl.col(value) if isinstance(value, str) else value
         return estimate_total(clips.select(column.fill_null(0).cast(pl.Float64)).to_series().to_list(), drawn.clips)
 
-    is_good = pl.col("is_good")
     return Survey(
         manifest=manifest,
         jobs=drawn.jobs,
@@ -234,10 +231,9 @@ def compile_survey(
             for code, count in _count_by(clips.filter(~_IS_USABLE), "code")
         ),
         one_keyframe=share("one_keyframe", pl.col("is_one_keyframe")),
-        not_covered=share("not_covered", ~is_good),
+        not_covered=share("not_covered", ~pl.col("is_good")),
         reasons=tuple(share(str(each), pl.col("reasons").list.contains(str(each))) for each in CoverageReason),
         dense=share("dense", pl.col("is_dense")),
-        auto_dense=share("auto_dense", ~is_good),
         unlisted=share("unlisted", ~pl.col("is_listed")),
         hdr=share("hdr", pl.col("is_hdr")),
         codecs=kinds("codec"),

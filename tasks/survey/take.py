@@ -123,5 +123,4 @@ def index_reader(settings: Settings, pool: DecodePool) -> VideoReader:
         pool=pool,
         limits=video_limits(settings),
         cache=frame_cache(settings) if settings.store.uri else None,
-        allow_roots=settings.extract.allow_roots,
     )

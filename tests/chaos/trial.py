@@ -222,9 +222,9 @@ class Trial:
         found = {job: label for job, label, _ in rows}
         if found.keys() != labels.keys():
             outcome.wrong.append(f"{len(labels.keys() ^ found.keys())} jobs are missing or unexpected")
-        others = [job for job, label in found.items() if labels.get(job, label) != label]
-        if others:
-            outcome.wrong.append(f"{len(others)} answers differ, such as {others[0]}: {found[others[0]]}")
+        different = [job for job, label in found.items() if labels.get(job, label) != label]
+        if different:
+            outcome.wrong.append(f"{len(different)} answers differ, such as {different[0]}: {found[different[0]]}")
         with self.world.connection() as connection:
             [(incomplete,)] = connection.execute(_INCOMPLETE, {"dataset": self.dataset})
             if incomplete:

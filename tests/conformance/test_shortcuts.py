@@ -2,8 +2,8 @@ from functools import cache
 
 import pytest
 
-from benchmarks.exactness.shortcuts import dense_faults, shortcut_faults
 from benchmarks.media.matrix import Cell, matrix
+from tests.conformance.shortcuts import dense_faults, shortcut_faults
 
 pytestmark = pytest.mark.xdist_group("matrix")
 

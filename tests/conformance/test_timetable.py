@@ -37,15 +37,17 @@ def times_by_header(path):
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
 def test_frame_times_from_a_header_equal_those_of_the_packets(cell, file_of):
     path = file_of(cell)
-    told, shown = times_by_header(path), by_packets(path)
+    from_header, from_packets = times_by_header(path), by_packets(path)
 
     # Its packets are flagged as keyframes where a refresh begins, and are none; or they alone tell of B-frames.
-    is_refused = shown is None and (cell.structure == "intra-refresh" or cell.structure.startswith("times-of-decoding"))
-    assert told is None or told == shown or is_refused
+    is_refused = from_packets is None and (
+        cell.structure == "intra-refresh" or cell.structure.startswith("times-of-decoding")
+    )
+    assert from_header is None or from_header == from_packets or is_refused
 
 
 def test_most_headers_of_common_codecs_give_frame_times(file_of):
     common = [cell for cell in CELLS if cell.codec in {"h264", "hevc", "vp9", "av1"}]
-    told = [times_by_header(file_of(cell)) is not None for cell in common]
+    has_times = [times_by_header(file_of(cell)) is not None for cell in common]
 
-    assert sum(told) > len(told) / 2
+    assert sum(has_times) > len(has_times) / 2

@@ -48,8 +48,8 @@ def read(stream):
         for number, packet in enumerate(packets):
             packet.pts = packet.dts = number
         frames = [frame for packet in (*packets, None) for frame in decoder.decode(packet)]
-    place_of = {frame.pts: place for place, frame in enumerate(frames)}
-    return [(bytes(packet), packet.is_keyframe, place_of[number]) for number, packet in enumerate(packets)]
+    position_of = {frame.pts: position for position, frame in enumerate(frames)}
+    return [(bytes(packet), packet.is_keyframe, position_of[number]) for number, packet in enumerate(packets)]
 
 
 def write(path, stream, container, *, skipped):
@@ -58,13 +58,13 @@ def write(path, stream, container, *, skipped):
     if container == "vvc":
         path.write_bytes(b"".join(data for data, *_ in packets))
         return
-    delay = max(number - place + skipped for number, (*_, place) in enumerate(packets))
+    delay = max(number - position + skipped for number, (*_, position) in enumerate(packets))
     with av.open(str(DATA / f"vvc-{stream}.266")) as source, av.open(str(path), "w", format=container) as muxer:
         out = muxer.add_stream_from_template(source.streams.video[0], opaque=True)
-        for number, (data, is_keyframe, place) in enumerate(packets):
+        for number, (data, is_keyframe, position) in enumerate(packets):
             packet = av.Packet(data)
             packet.stream, packet.time_base, packet.is_keyframe = out, Fraction(1, 12), is_keyframe
-            packet.pts, packet.dts = place - skipped + delay, number
+            packet.pts, packet.dts = position - skipped + delay, number
             muxer.mux(packet)
 
 

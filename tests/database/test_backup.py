@@ -18,6 +18,7 @@ from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError, DiskFullError
 from sql.migrate import head
 from sql.roles import ROLES, create_roles
+from tasks.database import backup
 from tasks.database.backup import restore_backup, write_backup
 from tasks.database.schema import check_schema, upgrade_schema
 from tasks.results.audit import audit_jobs
@@ -52,7 +53,7 @@ def logins(administrator, database_url):
 
     def of(database):
         urls = {login: url.set(username=user, database=database) for login, user in users.items()}
-        return DatabaseSettings(**{login: made.render_as_string(hide_password=False) for login, made in urls.items()})
+        return DatabaseSettings(**{name: each.render_as_string(hide_password=False) for name, each in urls.items()})
 
     return of
 
@@ -107,15 +108,18 @@ def restore(database, file):
         return restore_backup(owner, file, notify=ignore)
 
 
-@pytest.mark.parametrize("login", [Role.OWNER, Role.WRITER])
-def test_a_new_database_gets_every_row_and_its_own_logins_go_on(source, target, tmp_path, login, run):
-    file, told = tmp_path / "reelabel.zip", []
+@pytest.mark.parametrize(("login", "block_bytes"), [(Role.OWNER, 1024**2), (Role.WRITER, 200)])
+def test_a_new_database_gets_every_row_and_its_own_logins_go_on(
+    source, target, tmp_path, login, run, block_bytes, monkeypatch
+):
+    monkeypatch.setattr(backup, "_BLOCK_BYTES", block_bytes)
+    file, notes = tmp_path / "reelabel.zip", []
     rows = back_up(source, file, login)
     with connected(target, Role.OWNER) as owner:
-        assert restore_backup(owner, file, notify=told.append) == rows
+        assert restore_backup(owner, file, notify=notes.append) == rows
 
     assert contents(target) == contents(source)
-    assert told[-1] == f"{rows} of {rows} rows"
+    assert notes[-1] == f"{rows} of {rows} rows"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with connected(target, Role.READER) as reader, reader.connect() as connection:
         check_schema(reader)
@@ -162,8 +166,8 @@ def test_of_two_restores_at_once_one_is_refused(source, target, tmp_path):
 
 
 def test_a_login_without_the_rights_is_told_which_has_them(source, target, tmp_path):
-    told = r"curious_\w+ may not read reelabel\.\w+; for a backup, set database\.owner_url to the login that owns"
-    with pytest.raises(ConfigurationError, match=told):
+    message = r"curious_\w+ may not read reelabel\.\w+; for a backup, set database\.owner_url to the login that owns"
+    with pytest.raises(ConfigurationError, match=message):
         back_up(source, tmp_path / "b", Role.READER)
     assert list(tmp_path.iterdir()) == []
 
@@ -231,9 +235,9 @@ def test_a_damaged_backup_restores_nothing(source, target, tmp_path):
 
 
 def test_a_backup_takes_the_place_of_files_only(source, tmp_path):
-    for place in (Path("/dev/null"), tmp_path):
+    for path in (Path("/dev/null"), tmp_path):
         with pytest.raises(ConfigurationError, match="is not a file; name one"):
-            back_up(source, place)
+            back_up(source, path)
 
 
 def test_a_backup_that_does_not_fit_leaves_the_last_one(source, tmp_path, monkeypatch):

@@ -40,8 +40,8 @@ def test_a_wrong_password_is_explained(database_url):
 def test_a_database_that_cannot_hold_every_text_is_refused(db, encoding):
     name = f"{db.url.database}_{encoding.lower()}"
     with db.connect().execution_options(isolation_level="AUTOCOMMIT") as administrator:
-        made = f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
-        administrator.execute(sqlalchemy.text(made))
+        statement = f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+        administrator.execute(sqlalchemy.text(statement))
         url = db.url.set(database=name).render_as_string(hide_password=False)
         with connected(DatabaseSettings(url=url)) as other:
             for use in (check_schema, upgrade_schema):

@@ -69,7 +69,6 @@ def colour_describer(extractor, root_uri, spec, *, tags, encoder=None):
     files = {"objects": extractor.objects, "root_uri": root_uri}
     embedder = VideoEmbedder(
         extractor=replace(extractor, sampling=spec.sampling(max_pixels=2048)),
-        reader=extractor,
         cache=VectorCache(**files),
         frames=FrameBatcher(encoder=encoder or ColourEncoder(), batch_frames=128),
         spec=spec,

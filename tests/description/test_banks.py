@@ -117,6 +117,16 @@ def test_a_missing_bank_is_named(tmp_path):
         read_bank(tmp_path / "none.txt")
 
 
+def test_a_bank_of_as_many_and_as_long_texts_as_may_be_is_read(write):
+    texts = [f"{number:06}" for number in range(99_999)] + ["x" * 2_000]
+
+    assert read_bank(write("\n".join(texts))).texts == tuple(texts)
+    with pytest.raises(ConfigurationError, match="has 100,001 texts; the maximum is 100,000"):
+        read_bank(write("\n".join([*texts, "y"])))
+    with pytest.raises(ConfigurationError, match="line 1 has more than 2,000 characters"):
+        read_bank(write("x" * 2_001))
+
+
 def test_of_many_faults_some_are_listed(write):
     with pytest.raises(ConfigurationError, match=r"line 11 repeats line 1: x, and 89 more lines\."):
         read_bank(write("x\n" * 100))

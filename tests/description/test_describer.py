@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+from contextlib import contextmanager
 from dataclasses import replace
 
 import av
@@ -13,11 +14,13 @@ from infra.errors import EngineLostError
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
 from reelabel.options import Limits
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.source import StoredSource
 from reelabel_engine.errors import InferenceError
 from tasks.description import describer as describer_module
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
+from tasks.frame_cache.look import look_at
 from tasks.survey.cost import stated_length_s
 from tests.clips import blank_packet
 from tests.description.colours import ColourEncoder, colour_describer
@@ -112,7 +115,7 @@ def test_a_recording_that_begins_late_is_as_long_as_its_frames(describer_of, tmp
     found = describer.describe(job(clip), 0)
 
     assert (found.duration_s, [part.frames for part in found.description.chunks]) == (9, [4] * 5)
-    assert stated_length_s(describer.embedder.reader.look(str(clip)), Limits()) == 9
+    assert stated_length_s(look_at(describer.embedder.extractor, str(clip)), Limits()) == 9
 
 
 def test_a_frame_after_the_stated_end_is_within_the_video(describer_of, tmp_path):
@@ -300,6 +303,11 @@ def test_an_image_is_a_video_of_one_frame(describer_of, tmp_path):
     assert "segment" not in found.decode_note
 
 
+@contextmanager
+def open_as_if_remote(self, uri, roots=(), *, known=None):  # noqa: ARG001 - the signature of `ObjectStore.open`
+    yield StoredSource(self, known or self.stat(uri))
+
+
 def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_number_of_its_pieces(
     describer_of, tmp_path, monkeypatch
 ):
@@ -312,7 +320,7 @@ def test_a_remote_video_that_is_fetched_whole_is_fetched_once_whatever_the_numbe
         return download(self, uri, path, **options)
 
     monkeypatch.setattr(ObjectStore, "download", counting)
-    monkeypatch.setattr(ObjectStore, "local_path", lambda _self, _uri: None)  # as if it were on a server
+    monkeypatch.setattr(ObjectStore, "open", open_as_if_remote)
 
     found = describer_of(SPEC.model_copy(update={"scene_method": "ema", "scene_threshold": 0.15})).describe(
         job(clip), 0

@@ -69,7 +69,7 @@ def versions(jobs):
     return {each.video_uri: stat(each.video_uri) for each in jobs}
 
 
-def said(described):
+def values_of(described):
     return [(each.job.job_id, each.description, each.changes, each.scenes, each.duration_s) for each in described]
 
 
@@ -81,10 +81,10 @@ def test_a_described_shard_is_described_again_from_one_file(describer_of, shard,
     again = describe(describer_of(tags=("blue", "red")), shard)
 
     assert len(reads) == 1
-    assert said(first) == said(alone)
+    assert values_of(first) == values_of(alone)
     assert [each.description.tags[0].text for each in again[:3]] == ["red", "blue", "blue"]
     assert all(each.was_cached and not each.cost.frames_embedded for each in again)
-    assert said(describe(describer_of(), shard[::-1])) == said(alone)[::-1]
+    assert values_of(describe(describer_of(), shard[::-1])) == values_of(alone)[::-1]
 
 
 def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describer_of, shard, encoder, reads, tmp_path):  # noqa: F811
@@ -101,9 +101,9 @@ def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describe
     assert [each.was_cached for each in changed] == [number != 4 for number in range(VIDEOS)]
     assert changed[4].description.tags[0].text == "green"
     assert encoder.images_embedded == changed[4].cost.frames_embedded == 8
-    assert said(changed[:4] + changed[5:]) == said(before[:4] + before[5:])
+    assert values_of(changed[:4] + changed[5:]) == values_of(before[:4] + before[5:])
     reads.clear()
-    assert said(describe(describer_of(), shard)) == said(changed)
+    assert values_of(describe(describer_of(), shard)) == values_of(changed)
     assert (len(reads), encoder.images_embedded) == (1, 8)
 
 
@@ -116,7 +116,7 @@ def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describe
 
     assert {each.changes.method for each in before} == {"index and ema"}
     assert {each.changes.method for each in after} == {"ema"}  # these files are no videos
-    assert said(describe(describer_of(), shard)) == said(after)
+    assert values_of(describe(describer_of(), shard)) == values_of(after)
     assert encoder.images_embedded == 0
 
 
@@ -148,9 +148,9 @@ def test_a_file_that_must_not_be_used_is_rebuilt(describer_of, shard, encoder, r
 
     again = describe(describer_of(), shard)
 
-    assert said(again) == said(before)
+    assert values_of(again) == values_of(before)
     assert encoder.images_embedded == 0
     assert len(reads) > 1
     reads.clear()
-    assert said(describe(describer_of(), shard)) == said(before)
+    assert values_of(describe(describer_of(), shard)) == values_of(before)
     assert len(reads) == 1

@@ -106,16 +106,21 @@ def test_of_jobs_on_videos_that_show_the_same_only_the_first_is_asked():
 
 
 def test_a_copied_answer_is_about_its_own_video_and_costs_nothing():
-    asked = result(job("a", fingerprint="e1"), (0.9, 0.1))
+    original = result(job("a", fingerprint="e1"), (0.9, 0.1))
 
-    copied = asked.copied_to(job("b", fingerprint="e2"))
+    copied = original.copied_to(job("b", fingerprint="e2"))
 
-    assert asked.can_be_copied
-    assert not replace(asked, job=job("a", fingerprint="e0")).can_be_copied  # its video has been replaced
+    assert original.can_be_copied
+    assert not replace(original, job=job("a", fingerprint="e0")).can_be_copied  # its video has been replaced
     assert (copied.job.job_id, copied.label, copied.answer.probabilities) == ("b", "no", (0.9, 0.1))
     assert (copied.provenance.fingerprint, copied.copied_from) == ("e2", "a")
     assert (copied.answer.prompt_tokens, copied.answer.inference_ms, copied.provenance.decode_ms) == (0, 0, 0)
-    assert copied.provenance.keyframes_in_file == asked.provenance.keyframes_in_file
+    assert copied.provenance.keyframes_in_file == original.provenance.keyframes_in_file
+
+
+@pytest.mark.parametrize("text", ["majority", "mean", "any:yes", "any: "])
+def test_a_rule_has_its_own_name(text):
+    assert check_rule(text) == text
 
 
 @pytest.mark.parametrize("text", ["most", "any", "any:", ""])
@@ -128,11 +133,11 @@ CHOICES = ("red", "blue", "green")
 
 
 def answers(*shares):
-    made = []
+    found = []
     for probabilities in shares:
         answer = result(job("a", choices=CHOICES), probabilities).answer
-        made.append(replace(answer, choice_index=probabilities.index(max(probabilities))))
-    return made
+        found.append(replace(answer, choice_index=probabilities.index(max(probabilities))))
+    return found
 
 
 def verdict(rule, *shares, unanswered=0):
@@ -223,6 +228,14 @@ def test_an_undecided_job_fails_with_the_cause_and_says_which_chunk(film):
     )
 
 
+@pytest.mark.parametrize(("number", "part"), [(0, "film#0, from 0 s to 60 s"), (2, "film#2, from 120 s to its end")])
+def test_the_first_and_the_last_chunk_are_named_by_their_ends(film, number, part):
+    endings = [result(film.job)] * 3
+    endings[number] = failure(film.job)
+
+    assert f"undecided; {part}: No frame." in merged(film, *endings, rule="any:yes").message
+
+
 def test_an_undecided_job_fails_with_a_cause_that_may_pass_so_that_the_next_run_asks_again(film):
     lasting, passing = failure(film.job), failure(film.job, code="video_unavailable")
 
@@ -236,14 +249,14 @@ def test_how_chunks_were_asked_is_told_of_their_job(film):
         OrderBias(permutations=2, agreement=0.5, spread=0.3, same_position=False),
     ]
     first, second = (result(film.job, order=order) for order in orders)
-    asked_before = FirstAnswer(label="yes", margin=0.1, below=0.3)
-    first = replace(first, first=asked_before)
+    first_answer = FirstAnswer(label="yes", margin=0.1, below=0.3)
+    first = replace(first, first=first_answer)
 
     row = merged(film, first, replace(second, routed_by="margin"), result(film.job))
 
     assert row.answer.order == OrderBias(permutations=2, agreement=0.75, spread=0.3, same_position=False)
     assert (row.routed_by, row.first) == ("margin", None)
-    assert merged(cut_job(job("film", chunk_s=60), 30), first).first == asked_before
+    assert merged(cut_job(job("film", chunk_s=60), 30), first).first == first_answer
 
 
 def test_a_decided_job_is_labelled_although_a_chunk_failed(film):

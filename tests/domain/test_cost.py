@@ -7,6 +7,7 @@ import pytest
 
 from flows.run.result import cost_lines
 from tasks.domain import RunCost, RunPhase
+from tasks.domain.cost import format_price, part_of_tally, tallied
 
 
 def cost(wall_ms, *, jobs=100, **engines):
@@ -82,12 +83,30 @@ def test_a_run_that_asks_nothing_costs_nothing():
 
 
 def test_sums_are_the_same_in_every_process():
-    told = "from tasks.domain import RunCost; import sys, json; w = json.loads(sys.argv[1]); "
-    told += "print(RunCost(jobs=1, wall_ms=w, gpus=0, prompt_tokens=0, cached_tokens=0).loaded_ms)"
+    code = "from tasks.domain import RunCost; import sys, json; w = json.loads(sys.argv[1]); "
+    code += "print(RunCost(jobs=1, wall_ms=w, gpus=0, prompt_tokens=0, cached_tokens=0).loaded_ms)"
     wall_ms = json.dumps({part: 10 ** (number % 7) / 3 for number, part in enumerate(RunPhase)})
-    command = [sys.executable, "-c", told, wall_ms]
+    command = [sys.executable, "-c", code, wall_ms]
 
     seeds = [os.environ | {"PYTHONHASHSEED": str(seed)} for seed in range(1, 9)]
     sums = {subprocess.run(command, env=seed, capture_output=True, check=True).stdout for seed in seeds}
 
     assert len(sums) == 1
+
+
+def test_a_run_has_a_cost_once_it_has_ended():
+    assert RunCost.of_run({"wall_ms": None}) is None
+
+
+def test_a_part_of_a_tally_is_what_was_tallied():
+    tally = tallied("stage_ms", {"decode": 2.0, "fetch": 1.0}) | tallied("stage", {"x": 3.0}) | {"jobs": 4.0}
+
+    assert tally.keys() == {"stage_ms.decode", "stage_ms.fetch", "stage.x", "jobs"}
+    assert part_of_tally(tally, "stage_ms") == {"decode": 2.0, "fetch": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234.5, "1,234.50"), (0.1, "0.10"), (0.0994, "0.099"), (0.000123, "0.00012"), (0.0, "0")]
+)
+def test_a_small_price_has_two_digits_and_any_other_two_decimals(value, text):
+    assert format_price(value) == text

@@ -8,7 +8,7 @@ from reelabel.errors import InvalidOptionError
 from reelabel.sampling.options import Sampling, check_no_job_options, dense_pass, resolve_auto
 from reelabel.segment import Segment
 from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_views
-from tasks.domain.passes import first_pass, sampling_of_pass
+from tasks.domain.passes import first_pass, sampling_of_pass, sampling_shown
 
 
 def spec_id(**sampling):
@@ -63,7 +63,7 @@ def test_routing_by_job_is_refused_where_there_are_no_jobs(options):
 
 
 def test_routing_options_change_the_id_of_a_spec():
-    ways = [
+    routings = [
         {},
         {"escalate_below": 0.5},
         {"escalate_below": "fitted"},
@@ -74,7 +74,7 @@ def test_routing_options_change_the_id_of_a_spec():
         {"sampler": "auto", "dense_sampler": "fps"},
     ]
 
-    assert len({spec_id(**way) for way in ways}) == len(ways)
+    assert len({spec_id(**options) for options in routings}) == len(routings)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,12 @@ def test_jobs_with_and_without_motion_get_separate_views():
     assert list(group_by_views([plain, cut], Sampling())) == [(View("a.mp4"),), (segment,)]
     assert len({view.name for (view,) in group_by_views([plain, still, moving, cut], auto)}) == 4
     assert group_by_views([plain, still, moving], Sampling()) == {(View("a.mp4"),): [plain, still, moving]}
+
+
+def test_a_frame_file_is_named_by_the_sampler_that_selected_its_frames():
+    auto = Sampling(sampler="auto", num_frames=8, still_tasks=("colour",), escalate_below=0.5)
+
+    assert first_pass(auto) == Sampling(sampler="auto", num_frames=8)
+    assert sampling_shown(auto, sampler="keyframes", chosen_ms="") == Sampling(num_frames=8)
+    chosen = sampling_shown(Sampling(sampler="relevant"), sampler="relevant", chosen_ms="40,40,80")
+    assert chosen.times_ms == (40, 80)

@@ -2,7 +2,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from tasks.domain.record import Merge, RecordColumn, column, columns_of, merge_records, merged, reader_of
+from tasks.domain.record import (
+    Merge,
+    RecordColumn,
+    column,
+    columns_of,
+    merge_records,
+    merged,
+    names_of,
+    reader_of,
+    values_of,
+    without_sums,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +31,18 @@ def test_columns_are_those_of_the_fields_that_declare_one():
         RecordColumn(name="end", attribute="end", type=str, bits=32, description="Where to."),
     )
     assert reader_of(Trip)(Trip(stops=2, start="here")) == (2, "here", None)
+
+
+def test_a_missing_record_is_nulls_in_all_its_columns():
+    assert names_of(Trip, Trip) == ("stops", "started_at", "end") * 2
+    assert values_of(Trip, None) == (None, None, None)
+    assert values_of(Trip, Trip(start="here")) == (0, "here", None)
+
+
+def test_a_copy_has_no_sums():
+    copied = without_sums(Trip(stops=2, start="here", end="there"))
+
+    assert (copied.stops, copied.start, copied.end) == (0, "here", "there")
 
 
 def test_each_field_is_merged_by_its_own_rule():

@@ -4,11 +4,11 @@ from dataclasses import fields
 import pytest
 from pydantic import ValidationError
 
-from infra.settings import SamplingSettings
+from infra.settings import SamplingOptions, SamplingSettings
 from reelabel.errors import InvalidOptionError
 from reelabel.options import read_options
 from reelabel.sampling.options import Sampling
-from tasks.domain import DescribeSpec, ModelIdentity, RunSpec
+from tasks.domain import DescribeSpec, EmbeddingSpec, ModelIdentity, RunSpec
 
 
 def test_options_left_at_their_default_are_not_serialised():
@@ -66,11 +66,11 @@ def test_examples_change_the_id_only_if_there_are_any():
 )
 def test_arguments_of_template_and_engine_change_the_id_only_if_there_are_any(name, value):
     plain = RunSpec(model=ModelIdentity(name="m"))
-    given = plain.model_copy(update={name: value})
+    changed = plain.model_copy(update={name: value})
 
     assert name not in plain.model_dump(mode="json")
-    assert plain.spec_id == "95a56f15d2f2da6c" != given.spec_id
-    assert RunSpec.model_validate_json(given.model_dump_json()) == given
+    assert plain.spec_id == "95a56f15d2f2da6c" != changed.spec_id
+    assert RunSpec.model_validate_json(changed.model_dump_json()) == changed
 
 
 def test_every_option_changes_the_id():
@@ -91,11 +91,11 @@ def test_jpeg_frames_give_a_different_spec_that_says_so():
 
 
 def test_only_a_spec_with_several_choice_orders_says_so():
-    once, thrice = (RunSpec(model=ModelIdentity(name="m"), permutations=number) for number in (1, 3))
+    single, permuted = (RunSpec(model=ModelIdentity(name="m"), permutations=number) for number in (1, 3))
 
-    assert "permutations" not in once.model_dump(mode="json")
-    assert RunSpec.model_validate_json(thrice.model_dump_json()) == thrice
-    assert once.spec_id == RunSpec(model=ModelIdentity(name="m")).spec_id != thrice.spec_id
+    assert "permutations" not in single.model_dump(mode="json")
+    assert RunSpec.model_validate_json(permuted.model_dump_json()) == permuted
+    assert single.spec_id == RunSpec(model=ModelIdentity(name="m")).spec_id != permuted.spec_id
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_numbers_that_would_have_no_effect_are_refused(options, message):
         Sampling(**options)
 
 
-def test_settings_have_every_option_of_sampling_with_its_default():
+def test_options_of_a_run_are_those_of_sampling_with_its_defaults():
     options = {each.name for each in fields(Sampling)} - {
         "size_multiple_px",
         "times_ms",
     }  # the model's and a job's, not the user's
 
-    assert set(SamplingSettings.model_fields) == options
-    for name in options - {"max_pixels"}:
+    assert SamplingSettings.model_fields.keys() | SamplingOptions.model_fields == options
+    for name in SamplingSettings.model_fields.keys() - {"max_pixels"}:
         assert SamplingSettings.model_fields[name].default == getattr(Sampling(), name)
 
 
@@ -159,3 +159,17 @@ def test_spec_ids_are_stable(options, spec_id):
     sampling = Sampling(**{"max_pixels": 602_112, "size_multiple_px": 28} | options)
 
     assert RunSpec(model=ModelIdentity(name="m"), sampling=sampling).spec_id == spec_id
+
+
+@pytest.mark.parametrize(
+    ("choice", "sampling"),
+    [
+        ("dense", Sampling(sampler="middles", num_frames=12, max_pixels=784, size_multiple_px=1)),
+        ("keyframes", Sampling(sampler="keyframes", num_frames=12, max_pixels=784, size_multiple_px=1)),
+    ],
+)
+def test_the_frames_of_consecutive_chunks_are_sampled_in_one_pass(choice, sampling):
+    spec = EmbeddingSpec(model=ModelIdentity(name="m"), sampler=choice, frames_per_chunk=4)
+
+    assert spec.sampling(chunks=3, max_pixels=784) == sampling
+    assert spec.sampling(max_pixels=784).num_frames == 4

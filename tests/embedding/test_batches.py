@@ -148,7 +148,7 @@ def test_a_video_that_is_lost_with_another_one_is_not_at_fault():
     assert red.result().vectors.argmax(axis=1).tolist() == [0, 0]
 
 
-def test_encoder_that_die_on_anything_are_nobodys_fault():
+def test_an_encoder_that_dies_on_any_frames_is_no_videos_fault():
     encoder = HeldEncoder()
     videos = [frames(1, 10), frames(2, 20), frames(2, 30)]
 

@@ -74,23 +74,9 @@ class HubWithoutConfig(Handler):
         self.respond(404, X_Error_Code="EntryNotFound")
 
 
-class HubWithAdapter(Handler):
-    def do_HEAD(self):
-        if self.path.endswith("/adapter_config.json"):
-            self.respond(200, ETag='"a"', X_Repo_Commit=COMMIT)
-        else:
-            self.respond(404, X_Error_Code="EntryNotFound")
-
-
-def test_an_adapter_on_the_hub_is_to_be_downloaded(embed, tmp_path):
-    with serve(HubWithAdapter) as hub:
-        ran = embed(tmp_path / "home", HF_ENDPOINT=hub.url)
-
-    assert ran.stderr.startswith(f"Model {NAME} on the hub is an adapter; `hf download {NAME} --local-dir FOLDER`")
-
-
 def test_a_checkpoint_without_config_such_as_of_openclip_is_refused_by_name(embed, tmp_path):
     with serve(HubWithoutConfig) as hub:
         ran = embed(tmp_path / "home", HF_ENDPOINT=hub.url)
 
     assert ran.stderr.startswith(f"Model {NAME} on the hub has no config.json; name a version that transformers loads")
+    assert ran.stderr.rstrip().endswith(f"`hf download {NAME} --local-dir FOLDER`, and give that folder.")

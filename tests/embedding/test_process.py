@@ -19,17 +19,17 @@ from tests.embedding import stub_encoder
 
 @pytest.fixture
 def make_encoder(tmp_path):
-    made = []
+    encoders = []
 
     def make(kind=EncoderProcess, **options):
         defaults = {"log_path": tmp_path / "encoder.log", "start_timeout_s": 60, "command": stub_encoder.COMMAND}
         encoder = kind(EncoderConfig(model=str(tmp_path / "model")), **defaults | options)
-        made.append(encoder)
+        encoders.append(encoder)
         encoder.start()
         return encoder
 
     yield make
-    for encoder in made:
+    for encoder in encoders:
         encoder.close()
 
 
@@ -52,7 +52,7 @@ def test_each_request_gets_its_own_vectors_whatever_the_threads_and_sizes(make_e
 
 
 @pytest.mark.system
-def test_encoder_that_die_are_told_of_and_started_again(make_encoder, tmp_path, caplog):
+def test_an_encoder_that_dies_is_reported_and_started_again(make_encoder, tmp_path, caplog):
     (tmp_path / "model").touch()
     encoder = make_encoder()
 
@@ -63,7 +63,6 @@ def test_encoder_that_die_are_told_of_and_started_again(make_encoder, tmp_path, 
     assert "its process died" in caplog.text
 
 
-@pytest.mark.system
 def test_frames_that_kill_the_encoder_twice_are_given_up_and_others_are_embedded(make_encoder):
     encoder = make_encoder()
 
@@ -75,7 +74,7 @@ def test_frames_that_kill_the_encoder_twice_are_given_up_and_others_are_embedded
 
 
 @pytest.mark.system
-def test_encoder_killed_between_requests_are_started_again(make_encoder):
+def test_an_encoder_killed_between_requests_is_started_again(make_encoder):
     encoder = make_encoder()
     encoder.info()
     os.kill(encoder.pid, signal.SIGKILL)
@@ -90,7 +89,7 @@ def test_a_fault_in_the_encoder_is_quoted(make_encoder):
 
 
 @pytest.mark.system
-def test_hanging_encoder_are_ended_at_the_deadline(make_encoder):
+def test_a_hanging_encoder_is_ended_at_the_deadline(make_encoder):
     encoder = make_encoder(answer_timeout_s=0.3)
 
     with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
@@ -107,7 +106,6 @@ def test_a_model_that_loads_too_slowly_is_given_up(make_encoder, tmp_path):
         make_encoder(start_timeout_s=0.2).info()
 
 
-@pytest.mark.system
 def test_a_model_that_cannot_be_loaded_is_named(make_encoder, tmp_path):
     (tmp_path / "model").write_text("It has no weights.")
 
@@ -115,14 +113,13 @@ def test_a_model_that_cannot_be_loaded_is_named(make_encoder, tmp_path):
         make_encoder().info()
 
 
-@pytest.mark.system
 def test_vectors_that_are_not_finite_are_a_fault_of_the_model(make_encoder):
     with pytest.raises(ModelError, match="not finite"):
         make_encoder().embed_texts(["a cat"])
 
 
 @pytest.mark.system
-def test_closed_encoder_stay_closed(make_encoder):
+def test_a_closed_encoder_stays_closed(make_encoder):
     encoder = make_encoder()
     encoder.close()
 
@@ -148,7 +145,7 @@ def test_a_reply_that_has_arrived_is_returned_though_the_encoder_is_closed_meanw
     assert encoder.starts == 1
 
 
-def test_what_is_no_frame_is_refused_before_it_is_sent(tmp_path):
+def test_an_invalid_frame_is_refused_before_it_is_sent(tmp_path):
     encoder = EncoderProcess(EncoderConfig(model="any"), log_path=tmp_path / "log", start_timeout_s=1)
 
     for wrong in (np.zeros((2, 2, 3), np.uint8), np.zeros((1, 2, 2, 3), np.float32), np.zeros((1, 0, 2, 3), np.uint8)):
@@ -157,7 +154,6 @@ def test_what_is_no_frame_is_refused_before_it_is_sent(tmp_path):
     assert encoder.starts == 0
 
 
-@pytest.mark.system
 def test_a_pool_shares_requests_and_goes_on_without_encoder_that_cannot_be_loaded(make_encoder, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -184,7 +180,7 @@ def test_a_pool_without_usable_encoder_says_why(make_encoder, tmp_path):
         pool.embed_images([frames_of(1)])
 
 
-def test_encoder_take_a_gpu_that_fails_for_one_and_number_gpus_as_the_driver_does():
+def test_an_encoder_numbers_gpus_as_the_driver_does_and_detects_them_without_cuda():
     environment = encoder_environment(EncoderConfig(model="m", devices=("1",)))
 
     assert environment["CUDA_VISIBLE_DEVICES"] == "1"

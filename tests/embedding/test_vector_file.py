@@ -117,7 +117,7 @@ def test_embeddings_of_something_else_have_another_key_and_are_refused_under_thi
     other = replace(IDENTITY, **change)
     assert other.key != IDENTITY.key
 
-    with pytest.raises(FrameFileError, match="Seal mismatch"):
+    with pytest.raises(FrameFileError, match="Signature mismatch"):
         decode(encoded(make_embeddings(), other), IDENTITY.key, SEAL)
 
 
@@ -163,7 +163,7 @@ def test_a_file_is_written_once_and_a_damaged_one_is_replaced_and_reported(cache
     path.write_bytes(path.read_bytes()[:-9])
 
     assert cache.find(IDENTITY) is None
-    assert "Seal mismatch" in cache.write(IDENTITY, embeddings)
+    assert "Signature mismatch" in cache.write(IDENTITY, embeddings)
     assert cache.find(IDENTITY).vectors.shape == (20, 1152)
 
 

@@ -213,7 +213,7 @@ def test_pixels_vectors_and_sound_arrive_as_they_were_sent():
         pytest.param(encode(Cancel(number=1)).replace(b"\x01", b"\xa1x"), id="a text in place of a number"),
     ],
 )
-def test_what_is_no_message_is_refused(data):
+def test_an_invalid_message_is_refused(data):
     with pytest.raises(ValueError, match=r"."):
         decode_request(data)
 
@@ -227,7 +227,7 @@ def test_what_is_no_message_is_refused(data):
         pytest.param({"dtype": "uint8", "shape": [1, 1, 1, 1, 1]}, b"1", id="of five dimensions"),
     ],
 )
-def test_what_is_no_array_is_refused(announced, data):
+def test_an_invalid_array_is_refused(announced, data):
     message = {"type": "Vectors", "number": 1, "vectors": announced | {"data": data}}
 
     with pytest.raises(ValueError, match=r"array"):
@@ -242,6 +242,39 @@ def test_fields_of_a_later_version_are_ignored():
 def test_a_question_that_no_message_can_have_is_found_before_it_is_sent(odd):
     with pytest.raises((TypeError, ValueError)):
         check(replace(QUESTION, **odd))
+
+
+def test_an_engine_is_called_by_the_folder_or_name_that_was_chosen():
+    assert EngineConfig(model="a/base").name == "a/base"
+    assert EngineConfig(model="a/base", adapter="/mine").name == "/mine"
+    assert EncoderConfig(model="a/encoder").name == "a/encoder"
+
+
+def test_times_add_up():
+    one, other = (EngineTimes(busy_ms=n, waiting_for_input_ms=10 * n, restart_ms=100 * n) for n in (1.0, 2.0))
+
+    assert one + other == EngineTimes(busy_ms=3.0, waiting_for_input_ms=30.0, restart_ms=300.0)
+
+
+def test_a_part_of_a_batch_has_the_files_that_it_needs():
+    files = {"v": b"1", "i": b"2", "w": b"3"}
+    batch = Batch(frame_files=files, questions=(QUESTION, IN_WORDS, replace(IN_WORDS, video_id="w")), is_alone=True)
+
+    assert QUESTION.shown == (QuestionMedium("image", "i"),)
+    assert IN_WORDS.shown == (QuestionMedium("video", "v"),)
+    assert batch.only((QUESTION,)) == Batch(frame_files={"i": b"2"}, questions=(QUESTION,))
+    assert batch.only(batch.questions[1:]).frame_files.keys() == {"v", "w"}
+
+
+def test_a_prompt_is_the_text_of_all_its_runs():
+    runs = (PromptSpan(text="a"), PromptSpan(text="<pad>", repeats=3), PromptSpan(text="b"))
+
+    assert msgspec.structs.replace(REPLIES[5], runs=runs).text == "a<pad><pad><pad>b"
+
+
+def test_a_question_that_a_message_can_have_is_not_refused():
+    check(QUESTION)
+    check(LiveQuery(text="What?"))
 
 
 if __name__ == "__main__":

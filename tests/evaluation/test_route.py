@@ -103,7 +103,7 @@ def test_jobs_of_one_video_prove_less():
     assert prove_loss(sample, 0.5).at_most > prove_loss(apart, 0.5).at_most
 
 
-def asked(jobs=400, seed=1):
+def routed_jobs(jobs=400, seed=1):
     """Two jobs a video, of which the more are right at first, the larger their margin."""
     rng = np.random.default_rng(seed)
     margins = rng.uniform(0, 1, jobs)
@@ -119,13 +119,13 @@ def asked(jobs=400, seed=1):
 
 
 def test_jobs_that_were_shown_every_frame_are_never_escalated():
-    routed = replace(asked(), margins=np.where(np.arange(400) % 2, np.inf, asked().margins))
+    routed = replace(routed_jobs(), margins=np.where(np.arange(400) % 2, np.inf, routed_jobs().margins))
 
     assert evaluate_margin(routed, 2.0).asked_again == 0.5
 
 
 def test_a_fit_reports_what_is_saved_and_spent():
-    fit = fit_route(asked(), 0.1)
+    fit = fit_route(routed_jobs(), 0.1)
 
     assert fit.first.accuracy < fit.target < fit.dense.accuracy
     assert fit.proven.accuracy >= fit.target
@@ -137,8 +137,11 @@ def test_a_fit_reports_what_is_saved_and_spent():
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (asked(jobs=98), "Only 98 jobs with a known answer, on 49 videos, were answered both from keyframes and with"),
-        (replace(asked(), videos=np.zeros(400, np.uint64)), "on 1 videos"),
+        (
+            routed_jobs(jobs=98),
+            "Only 98 jobs with a known answer, on 49 videos, were answered both from keyframes and with",
+        ),
+        (replace(routed_jobs(), videos=np.zeros(400, np.uint64)), "on 1 videos"),
     ],
     ids=["jobs", "videos"],
 )
@@ -151,7 +154,7 @@ def test_each_view_of_a_video_counts_the_frames_decoded_for_it():
     views = np.arange(400, dtype=np.uint64)
     margins = np.where(np.arange(400) < 3, 0.1, 0.9)
     sample = replace(
-        asked(), margins=margins, first_views=views // 2, second_views=views, first_frames=np.repeat([4, 7], 200)
+        routed_jobs(), margins=margins, first_views=views // 2, second_views=views, first_frames=np.repeat([4, 7], 200)
     )
 
     assert evaluate_margin(sample, 0.0).frames_decoded == 100 * 4 + 100 * 7

@@ -34,14 +34,14 @@ def test_the_interval_of_a_paired_difference_is_tangos():
     [(101, 59, 121, 33, 4.4344492637551645e-06), (14, 5, 0, 22, 0.0625), (10, 15, 5, 20, 0.04138946533203125)],
 )
 def test_a_paired_difference_matches_the_exact_mcnemar_test(both, gained, lost, neither, p_value):
-    here = np.repeat([True, True, False, False], [both, gained, lost, neither])
-    there = np.repeat([True, False, True, False], [both, gained, lost, neither])
+    first = np.repeat([True, True, False, False], [both, gained, lost, neither])
+    second = np.repeat([True, False, True, False], [both, gained, lost, neither])
 
-    got = paired_difference(here, there)
+    got = paired_difference(first, second)
 
     assert got.p_value == pytest.approx(p_value)
-    assert (got.jobs, got.gained, got.lost) == (len(here), gained, lost)
-    assert got.value == pytest.approx(here.mean() - there.mean())
+    assert (got.jobs, got.gained, got.lost) == (len(first), gained, lost)
+    assert got.value == pytest.approx(first.mean() - second.mean())
     assert got.low < got.value < got.high
 
 
@@ -52,9 +52,9 @@ def test_specs_that_agree_on_every_job_do_not_differ_significantly():
 
 
 def test_swapping_the_specs_negates_the_difference():
-    here, there = np.array([True] * 9 + [False] * 4), np.array([True] * 5 + [False] * 8)
+    first, second = np.array([True] * 9 + [False] * 4), np.array([True] * 5 + [False] * 8)
 
-    one, other = paired_difference(here, there), paired_difference(there, here)
+    one, other = paired_difference(first, second), paired_difference(second, first)
 
     assert (one.value, one.low, one.high) == pytest.approx((-other.value, -other.high, -other.low))
     assert one.p_value == other.p_value

@@ -29,9 +29,9 @@ def draw_known(sharpness, *, jobs=4000, seed=0):
     rng = np.random.default_rng(seed)
     true = rng.dirichlet(np.ones(4), size=jobs)
     truths = [int(rng.choice(4, p=row)) for row in true]
-    told = calibrate_probabilities(true.tolist(), 1 / sharpness)
+    stated = calibrate_probabilities(true.tolist(), 1 / sharpness)
     return KnownAnswers.of(
-        [(row, truth, f"{number // 2}.mp4") for number, (row, truth) in enumerate(zip(told, truths, strict=True))]
+        [(row, truth, f"{number // 2}.mp4") for number, (row, truth) in enumerate(zip(stated, truths, strict=True))]
     )
 
 
@@ -160,9 +160,9 @@ def test_too_few_wrong_labels_fit_no_temperature(wrong):
         calibrate(with_wrong(wrong))
 
 
-@pytest.mark.parametrize(("known", "told"), [(with_wrong(150), "150 of 200"), (with_wrong(100), "100 of 200")])
-def test_a_temperature_at_a_bound_is_refused(known, told):
-    with pytest.raises(ManifestError, match=f"where it does not generalise to other jobs .{told} labels"):
+@pytest.mark.parametrize(("known", "count"), [(with_wrong(150), "150 of 200"), (with_wrong(100), "100 of 200")])
+def test_a_temperature_at_a_bound_is_refused(known, count):
+    with pytest.raises(ManifestError, match=f"where it does not generalise to other jobs .{count} labels"):
         calibrate(known)
 
 

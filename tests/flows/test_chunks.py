@@ -148,12 +148,12 @@ def test_what_cannot_be_cut_is_refused_before_anything_is_asked(reelabel, films,
     wrong = reelabel("classify", films, "--chunk-s", "4", "--chunk-rule", "most", "--dataset", "refused")
     tiny = reelabel("classify", films, "--chunk-s", "0.5", "--dataset", "refused")
 
-    said = [" ".join(run.stderr.split()) for run in (marked, lacking, ruled, wrong, tiny)]
-    assert "With chunk_s, a job_id must not contain #, which numbers chunks. 1 row, first row 0" in said[0]
-    assert "The chunk rule any:purple needs 'purple' among the choices. 4 rows, first row 0" in said[1]
-    assert "The chunk rule mean has no chunks; also set chunk_s, such as 60." in said[2]
-    assert "There is no chunk rule 'most': use majority, mean, or any:CHOICE" in said[3]
-    assert "--chunk-s 0.5: use at least 1 second, or 0 to cut nothing." in said[4]
+    errors = [" ".join(run.stderr.split()) for run in (marked, lacking, ruled, wrong, tiny)]
+    assert "With chunk_s, a job_id must not contain #, which numbers chunks. 1 row, first row 0" in errors[0]
+    assert "The chunk rule any:purple needs 'purple' among the choices. 4 rows, first row 0" in errors[1]
+    assert "The chunk rule mean has no chunks; also set chunk_s, such as 60." in errors[2]
+    assert "There is no chunk rule 'most': use majority, mean, or any:CHOICE" in errors[3]
+    assert "--chunk-s 0.5: use at least 1 second, or 0 to cut nothing." in errors[4]
 
 
 def test_an_evaluation_scores_jobs_not_chunks(served, films, tmp_path, own_services):
@@ -162,9 +162,9 @@ def test_an_evaluation_scores_jobs_not_chunks(served, films, tmp_path, own_servi
         answer=pl.col("job_id").replace_strict({"film": "red", "other": "green", "short": "red", "gone": "red"})
     )
     known.write_parquet(tmp_path / "known.parquet")
-    environment = served | {"REELABEL_CHUNKS_CHUNK_S": str(SCENE_S), "REELABEL_CHUNKS_CHUNK_RULE": "any:red"}
+    chunks = ("--chunk-s", str(SCENE_S), "--chunk-rule", "any:red")
 
-    run = run_command(environment, "evaluate", str(tmp_path / "known.parquet"), "--dataset", "known", "--json", "-")
+    run = run_command(served, "evaluate", str(tmp_path / "known.parquet"), "--dataset", "known", *chunks, "--json", "-")
 
     evaluation = Evaluation.from_json(run.stdout)
     assert (evaluation.jobs, evaluation.known) == (4, 4), run.stderr

@@ -33,7 +33,7 @@ READS = {
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def demo_manifest(tmp_path_factory):
     folder = tmp_path_factory.mktemp("versions")
     make_demo(folder, seed=1, clips=1).write_parquet(folder / "m.parquet")
     return str(folder / "m.parquet")
@@ -67,27 +67,27 @@ def ahead(settings, database_url):
 
 
 @pytest.mark.parametrize("use", [*STARTS.values(), *READS.values()], ids=[*STARTS, *READS])
-def test_a_database_one_version_ahead_is_left_to_the_newer_version(ahead, manifest, use):  # noqa: ARG001
+def test_a_database_one_version_ahead_is_left_to_the_newer_version(ahead, demo_manifest, use):  # noqa: ARG001
     with pytest.raises(
         ConfigurationError, match=f"schema 9999, which is unknown to this version, whose schema is {head()}; upgrade"
     ):
-        use(manifest)
+        use(demo_manifest)
 
 
 @pytest.mark.parametrize("use", READS.values(), ids=list(READS))
-def test_commands_that_only_read_say_how_to_upgrade_a_database(behind, manifest, use):  # noqa: ARG001
+def test_commands_that_only_read_say_how_to_upgrade_a_database(behind, demo_manifest, use):  # noqa: ARG001
     with pytest.raises(
         ConfigurationError, match=f"this version needs schema {head()}; run `reelabel database upgrade`"
     ):
-        use(manifest)
+        use(demo_manifest)
 
 
 @pytest.mark.parametrize("use", STARTS.values(), ids=list(STARTS))
-def test_a_login_that_may_not_upgrade_a_database_is_told_which_may(behind, manifest, use, monkeypatch):
+def test_a_login_that_may_not_upgrade_a_database_is_told_which_may(behind, demo_manifest, use, monkeypatch):
     monkeypatch.setenv("REELABEL_DATABASE_OWNER_URL", behind.database.url.get_secret_value())
 
     with pytest.raises(ConfigurationError, match=r"the login may not upgrade it; set database\.owner_url"):
-        use(manifest)
+        use(demo_manifest)
 
 
 def test_a_login_with_the_rights_upgrades_a_database(behind):
@@ -98,17 +98,17 @@ def test_a_login_with_the_rights_upgrades_a_database(behind):
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ("behind", "run `reelabel database upgrade`"),
         ("ahead", "schema 9999, which is unknown to this version, whose schema is 0001_"),
     ],
 )
-def test_status_shows_services_and_what_is_wrong_with_the_database(request, capsys, state, said):
+def test_status_shows_services_and_what_is_wrong_with_the_database(request, capsys, state, message):
     request.getfixturevalue(state)
 
     status()
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert said in shown
+    assert message in shown
     assert "postgres" in shown

@@ -21,6 +21,7 @@ from tasks.description.banks import PLACES
 from tasks.model.identity import TINY_ENCODER
 from tests.command_line import reelabel as run_command
 from tests.command_line import reelabel_process
+from tests.manifests import upload
 from tests.report.test_page import cards_of
 
 SCENE_S = 4
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.system
 def videos(tmp_path_factory, own_services):
     """Clips of one shape each, a film of two, a file that is no video, and one that is gone; by id, what is shown."""
     folder, rng = tmp_path_factory.mktemp("videos"), np.random.default_rng(90_000)
-    objects, root = ObjectStore(own_services.store), f"{own_services.store.uri}/videos"
+    root = f"{own_services.store.uri}/videos"
     truths = {}
     for number, encoding in enumerate(ENCODINGS[:CLIPS]):
         shape, frames = draw_clip(rng)
@@ -45,12 +46,10 @@ def videos(tmp_path_factory, own_services):
     truths["film"] = [f"a {shape.colour} {shape.shape}" for shape in shapes]
     write_clip(folder / "film.mp4", np.concatenate(scenes), Encoding(container="mp4", codec="libx264", gop=FPS))
     (folder / "text.mp4").write_text("no video")
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
     names = {path.stem: path.name for path in sorted(folder.iterdir())} | {"gone": "gone.mp4"}
     rows = {"job_id": [*names], "video_uri": [f"{root}/{name}" for name in names.values()]}
     pl.DataFrame(rows).write_parquet(folder / "manifest.parquet")
-    objects.replace(f"{root}/manifest.parquet", (folder / "manifest.parquet").read_bytes())
+    upload(folder, own_services.store, root)
     (folder / "shapes.txt").write_text("\n".join(SHAPE_BANK))
     return f"{root}/manifest.parquet", folder / "shapes.txt", truths
 
@@ -75,19 +74,19 @@ def described(describe):
     return run
 
 
-def spoken(run):
+def summary_of(run):
     """What a summary says, by its first column."""
     cells = [line.strip("│").split("│") for line in run.stdout.splitlines() if line.startswith("│")]
     return {name.strip(): value.strip() for name, value in cells if name.strip()}
 
 
 def test_every_video_ends_as_one_description_or_one_explained_failure(described, reelabel):
-    said = spoken(described)
+    summary = summary_of(described)
 
-    assert said["described in this run"] == f"{CLIPS + 3} ({CLIPS + 1} descriptions, 2 failures)"
-    assert float(said["engine"].split()[0]) > 0  # seconds of the encoder's start
-    assert 0 < float(said["seconds: embed"]) < float(said["seconds: total"])
-    assert said["audit"] == f"Reconciled: {CLIPS + 3} jobs = {CLIPS + 1} descriptions + 2 failures."
+    assert summary["described in this run"] == f"{CLIPS + 3} ({CLIPS + 1} descriptions, 2 failures)"
+    assert float(summary["engine"].split()[0]) > 0  # seconds of the encoder's start
+    assert 0 < float(summary["seconds: embed"]) < float(summary["seconds: total"])
+    assert summary["audit"] == f"Reconciled: {CLIPS + 3} jobs = {CLIPS + 1} descriptions + 2 failures."
     assert reelabel("audit", "last").returncode == 0
     found = json.loads(reelabel("results", "last", "--format", "json").stdout)
     assert {row["job_id"]: row["code"] for row in found if row["code"]} == {
@@ -130,9 +129,9 @@ def test_each_chunk_of_a_film_is_described_and_its_cut_is_found(reelabel, videos
 def test_another_bank_top_k_method_or_threshold_decodes_and_embeds_nothing(describe, engine, options):
     run = describe(*options)
 
-    said = spoken(run)
-    assert said["frames"] == "0 decoded, 0 embedded"
-    assert said["videos"] == f"0 embedded, {CLIPS + 1} from the cache"
+    summary = summary_of(run)
+    assert summary["frames"] == "0 decoded, 0 embedded"
+    assert summary["videos"] == f"0 embedded, {CLIPS + 1} from the cache"
     with engine.connect() as connection:
         assert len(set(connection.execute(select(DESCRIPTION.c.spec_id)).scalars())) > 1
         newest = select(RUN.c.stage_ms).order_by(RUN.c.started_at.desc()).limit(1)
@@ -143,7 +142,7 @@ def test_another_bank_top_k_method_or_threshold_decodes_and_embeds_nothing(descr
 def test_a_second_run_has_nothing_to_do(describe):
     run = describe()
 
-    assert spoken(run)["described in this run"] == "0 (0 descriptions, 0 failures)"
+    assert summary_of(run)["described in this run"] == "0 (0 descriptions, 0 failures)"
 
 
 def test_a_backfill_describes_chosen_videos_again(reelabel, describe, engine, own_environment):
@@ -152,15 +151,15 @@ def test_a_backfill_describes_chosen_videos_again(reelabel, describe, engine, ow
     run = reelabel("backfill", "--ids", "clip-1,film", "--force", "--dataset", "videos")
 
     assert run.returncode == 0, run.stderr
-    assert spoken(run)["described in this run"] == "2 (2 descriptions, 0 failures)"
+    assert summary_of(run)["described in this run"] == "2 (2 descriptions, 0 failures)"
     failed = reelabel("backfill", "--failed", "--dataset", "videos")
-    assert spoken(failed)["described in this run"] == "2 (0 descriptions, 2 failures)"
+    assert summary_of(failed)["described in this run"] == "2 (0 descriptions, 2 failures)"
     two_engines = own_environment | {"CUDA_VISIBLE_DEVICES": "0", "REELABEL_DESCRIBE_ENGINES": "2"}
-    where = run_command(
+    dry = run_command(
         two_engines, "backfill", "--where", "duration_s > 7", "--force", "--dataset", "videos", "--dry-run"
     )
     # It opens no encoder, for which this machine would have too few GPUs.
-    assert "Would answer 1 job on 1 video of videos" in where.stdout, where.stderr
+    assert "Would answer 1 job on 1 video of videos" in dry.stdout, dry.stderr
     refused = reelabel("backfill", "--failed", "--dataset", "videos", "--num-frames", "4")
     assert (refused.returncode, "keeps the options of the earlier run" in refused.stderr) == (2, True)
     with engine.connect() as connection:
@@ -194,13 +193,13 @@ def test_a_faulty_bank_is_refused_by_line_before_any_row(reelabel, engine, video
 
 def test_the_run_leaves_a_page_with_film_strips_by_scenes(described, reelabel, videos, own_services, tmp_path):
     del described
-    ended = reelabel("report", "last", "--out", tmp_path / "run.html", "--job", "film")
+    completed = reelabel("report", "last", "--out", tmp_path / "run.html", "--job", "film")
 
-    assert ended.returncode == 0, ended.stderr
+    assert completed.returncode == 0, completed.stderr
     [(first, film), *_] = cards_of((tmp_path / "run.html").read_text()).items()
     assert (first, film.count('<li class="scene">')) == ("film", 2)
     assert film.count("<img") >= 8
-    assert set(re.findall(r"<li>[\d:.]+ to [\d:.]+ <i>(.+?) -?[\d.]+</i>", film)) == set(videos[2]["film"])
+    assert set(re.findall(r"<li>[\d:.]+ to [\d:.]+ <i>(.+?)</i> -?[\d.]+", film)) == set(videos[2]["film"])
     reports = [info.uri for info in ObjectStore(own_services.store).list(f"{own_services.store.uri}/reports")]
     assert any(uri.endswith(".html") for uri in reports)
 
@@ -210,8 +209,8 @@ def test_a_siglip_in_a_folder_describes_and_is_searched_by_itself(reelabel, desc
 
     run = describe("--model", model, "--tags", PLACES)
 
-    said = spoken(run)
-    assert said["videos"] == f"{CLIPS + 1} embedded, 0 from the cache"  # none is taken for another model's
+    summary = summary_of(run)
+    assert summary["videos"] == f"{CLIPS + 1} embedded, 0 from the cache"  # none is taken for another model's
     rows = pl.read_csv(io.StringIO(reelabel("results", "last", "--format", "csv").stdout)).drop_nulls("tags")
     assert rows["dimensions"].unique().to_list() == [SIGLIP_SIZE]
     own = reelabel("search", "a kitchen", "--model", model, "--format", "json")
@@ -267,7 +266,9 @@ def test_two_simultaneous_runs_share_a_plan_and_describe_each_video_once(
 
     jobs = COPIES * len(clips)
     assert [run.returncode for run in runs] == [0, 0], [run.stderr for run in runs]
-    assert {spoken(run)["audit"] for run in runs} == {f"Reconciled: {jobs} jobs = {jobs} descriptions + 0 failures."}
+    assert {summary_of(run)["audit"] for run in runs} == {
+        f"Reconciled: {jobs} jobs = {jobs} descriptions + 0 failures."
+    }
     with engine.connect() as connection:
         ended = connection.execute(select(RUN.c.jobs_labelled + RUN.c.jobs_failed).where(RUN.c.dataset == "both"))
         assert sum(ended.scalars()) == jobs

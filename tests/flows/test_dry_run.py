@@ -114,17 +114,17 @@ def test_a_run_goes_on_after_an_error_that_nobody_foresaw(classify, write, make_
 
 
 @pytest.mark.parametrize(
-    ("options", "settings", "said"),
+    ("options", "settings", "message"),
     [
         (["--escalate-below", "fitted"], {}, "No margin was fitted for this spec"),
         ([], {"REELABEL_SERVER_URL": _NOBODY, "REELABEL_SERVER_MAX_ATTEMPTS": "1"}, _NOBODY),
     ],
 )
-def test_a_run_that_is_refused(classify, write, options, settings, said):
+def test_a_run_that_is_refused(classify, write, options, settings, message):
     dry, real = both(classify, write("refused.parquet", None), *options, **settings)
 
     assert (dry.returncode, real.returncode) == (2, 2), dry.stdout + real.stdout
-    assert said in dry.stderr
+    assert message in dry.stderr
     assert dry.stderr.strip() == real.stderr.strip()  # the first leaves a line for its progress
 
 

@@ -27,7 +27,7 @@ def environment(served):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def known_manifest(tmp_path_factory):
     """Twelve clips; one job knows no answer, one has no video, and one is about a part of its video."""
     folder = tmp_path_factory.mktemp("known")
     jobs = make_demo(folder, seed=5, clips=12)
@@ -41,15 +41,15 @@ def manifest(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def evaluated(environment, manifest, tmp_path_factory):
+def evaluated(environment, known_manifest, tmp_path_factory):
     """What the command prints, and the evaluation that it writes."""
     path = tmp_path_factory.mktemp("out") / "evaluation.json"
-    run = reelabel(environment, "evaluate", manifest, "--dataset", "known", "--json", str(path))
+    run = reelabel(environment, "evaluate", known_manifest, "--dataset", "known", "--json", str(path))
     assert path.exists(), run.stderr + run.stdout
     return run, Evaluation.from_json(path.read_text())
 
 
-def test_specs_are_compared_on_known_answers(evaluated, manifest, own_services):
+def test_specs_are_compared_on_known_answers(evaluated, known_manifest, own_services):
     run, evaluation = evaluated
 
     keyframes, faithful = evaluation.specs
@@ -57,16 +57,16 @@ def test_specs_are_compared_on_known_answers(evaluated, manifest, own_services):
     assert [keyframes.name, faithful.name] == ["keyframes:16", "uniform:16"]
     assert (faithful.labels, faithful.failures) == (34, 1)
     for spec in evaluation.specs:
-        assert spec.correct == correct_labels(own_services, spec.spec_id, manifest)
+        assert spec.correct == correct_labels(own_services, spec.spec_id, known_manifest)
         assert spec.accuracy.value == spec.correct / spec.labels
     assert keyframes.difference.jobs == 34
     assert {group.task for group in evaluation.tasks} == {"colour", "direction", "shape"}
     assert run.returncode == 1  # finished, with a failure
 
 
-def correct_labels(settings, spec_id, manifest):
+def correct_labels(settings, spec_id, known_manifest):
     """How many labels of a spec equal the manifest's answers."""
-    answers = dict(pl.read_parquet(manifest).select("job_id", "answer").iter_rows())
+    answers = dict(pl.read_parquet(known_manifest).select("job_id", "answer").iter_rows())
     of_spec = select(RESULT.c.job_id, RESULT.c.label).where(RESULT.c.dataset == "known", RESULT.c.spec_id == spec_id)
     with connected(settings.database) as engine, engine.connect() as connection:
         return sum(answers[row.job_id] == row.label for row in connection.execute(of_spec))
@@ -91,15 +91,17 @@ def test_a_table_names_the_best_and_the_worst(evaluated):
     assert run.stdout.count("direction") >= 1
 
 
-def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(evaluated, environment, manifest, own_services):
+def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(
+    evaluated, environment, known_manifest, own_services
+):
     _, evaluation = evaluated
     with connected(own_services.database) as engine:
         assert last_evaluation(engine, dataset="known") == evaluation
         assert last_evaluation(engine, dataset="unknown") is None
-        again = reelabel(environment, "evaluate", manifest, "--dataset", "known", "--json", "-")
+        again = reelabel(environment, "evaluate", known_manifest, "--dataset", "known", "--json", "-")
         with engine.connect() as connection:
-            asked = select(func.max(RUN.c.jobs_labelled)).where(RUN.c.dataset == "known", RUN.c.jobs_skipped > 0)
-            assert connection.execute(asked).scalar_one() == 0
+            labelled = select(func.max(RUN.c.jobs_labelled)).where(RUN.c.dataset == "known", RUN.c.jobs_skipped > 0)
+            assert connection.execute(labelled).scalar_one() == 0
 
     repeated = Evaluation.from_json(again.stdout)
     figures, before = (
@@ -110,9 +112,9 @@ def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(evaluated,
     assert json.loads(repeated.to_json()) | {"created_at": ""} == json.loads(evaluation.to_json()) | {"created_at": ""}
 
 
-def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, own_services):
+def test_a_manifest_without_answers_is_refused(environment, known_manifest, tmp_path, own_services):
     objects = ObjectStore(own_services.store)
-    pl.read_parquet(objects.read(manifest)).with_columns(answer=pl.lit(None, dtype=pl.String)).write_parquet(
+    pl.read_parquet(objects.read(known_manifest)).with_columns(answer=pl.lit(None, dtype=pl.String)).write_parquet(
         tmp_path / "unknown.parquet"
     )
 
@@ -131,22 +133,24 @@ def logged(uri, experiment):
     return {run.info.run_name: run for run in client.search_runs([found.experiment_id])} if found else {}
 
 
-def test_candidates_become_runs_of_mlflow_if_asked(evaluated, environment, manifest, mlflow_uri, monkeypatch, capsys):
+def test_candidates_become_runs_of_mlflow_with_its_option(
+    evaluated, environment, known_manifest, mlflow_uri, monkeypatch, capsys
+):
     _, evaluation = evaluated
-    evaluate = ("evaluate", manifest, "--dataset", "known")
-    unasked = reelabel(environment | {"MLFLOW_TRACKING_URI": mlflow_uri}, *evaluate)
+    evaluate = ("evaluate", known_manifest, "--dataset", "known")
+    without_option = reelabel(environment | {"MLFLOW_TRACKING_URI": mlflow_uri}, *evaluate)
     before = logged(mlflow_uri, "known")
 
-    asked = reelabel(environment | {"MLFLOW_TRACKING_URI": mlflow_uri}, *evaluate, "--mlflow")
+    with_option = reelabel(environment | {"MLFLOW_TRACKING_URI": mlflow_uri}, *evaluate, "--mlflow")
 
-    assert (unasked.returncode, asked.returncode) == (1, 1)  # finished, with a failure
+    assert (without_option.returncode, with_option.returncode) == (1, 1)  # finished, with a failure
     assert before == {}
     runs = logged(mlflow_uri, "known")
     assert {*runs} == {"keyframes:16", "uniform:16"}
     for spec in evaluation.specs:
         parameters, metrics = runs[spec.name].data.params, runs[spec.name].data.metrics
         assert runs[spec.name].info.status == "FINISHED"
-        assert (parameters["sampling.sampler"], parameters["spec_id"]) == (spec.sampler, spec.spec_id)
+        assert (parameters["sampling.sampler"], parameters["spec_id"]) == (spec.sampling["sampler"], spec.spec_id)
         assert parameters["baseline"] == "uniform:16"
         assert (metrics["accuracy"], metrics["labels"], metrics["failures"]) == (spec.accuracy.value, 34, 1)
         assert metrics["accuracy_low"] == spec.accuracy.low
@@ -161,22 +165,22 @@ def test_candidates_become_runs_of_mlflow_if_asked(evaluated, environment, manif
     assert len(re.findall(r"^(?:keyframes|uniform):16 0\.\d+ \d+", capsys.readouterr().out, flags=re.MULTILINE)) == 2
 
 
-def test_the_experiment_of_mlflows_variable_is_used(evaluated, environment, manifest, mlflow_uri):  # noqa: ARG001
+def test_the_experiment_of_mlflows_variable_is_used(evaluated, environment, known_manifest, mlflow_uri):  # noqa: ARG001
     named = {"MLFLOW_TRACKING_URI": mlflow_uri, "MLFLOW_EXPERIMENT_NAME": "samplers"}
 
-    reelabel(environment | named, "evaluate", manifest, "--dataset", "known", "--mlflow")
+    reelabel(environment | named, "evaluate", known_manifest, "--dataset", "known", "--mlflow")
 
     assert len(logged(mlflow_uri, "samplers")) == 2
     assert logged(mlflow_uri, "known") == {}
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "http"])
-def test_an_mlflow_that_cannot_be_used_is_named_before_anything_is_asked(environment, manifest, tmp_path, scheme):
+def test_an_mlflow_that_cannot_be_used_is_named_before_anything_is_asked(environment, known_manifest, tmp_path, scheme):
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
     uri = f"sqlite:///{tmp_path}/mlflow.db" if scheme == "sqlite" else f"http://127.0.0.1:{free_port()}"
     variables = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
-    refused = reelabel(environment | variables, "evaluate", manifest, "--dataset", "unasked", "--mlflow")
+    refused = reelabel(environment | variables, "evaluate", known_manifest, "--dataset", "unasked", "--mlflow")
 
     assert refused.returncode == 2
     assert f"MLflow at {redact_uri(uri)} cannot be used" in " ".join(refused.stderr.split())
@@ -184,10 +188,10 @@ def test_an_mlflow_that_cannot_be_used_is_named_before_anything_is_asked(environ
     assert "unasked" not in listed
 
 
-def test_mlflow_that_is_not_installed_is_named_with_its_command(environment, manifest, monkeypatch):
+def test_mlflow_that_is_not_installed_is_named_with_its_command(environment, known_manifest, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
 
-    refused = reelabel(environment, "evaluate", manifest, "--mlflow")
+    refused = reelabel(environment, "evaluate", known_manifest, "--mlflow")
 
     assert refused.returncode == 2
     assert re.search(r"pip install .*\[mlflow\]", " ".join(refused.stderr.split()))

@@ -263,3 +263,13 @@ def handled():
     logger.addHandler(handler)
     yield records
     logger.removeHandler(handler)
+
+
+def test_a_run_whose_manifest_may_be_empty_completes_without_one(client):
+    parameters = {"manifest": "/gone/*.parquet", "may_be_empty": True}
+    flow_run = client.create_flow_run(classify, parameters=parameters, tags=[TAG])
+
+    run_flow(classify, flow_run=flow_run, parameters=parameters, return_type="state")
+
+    state = client.read_flow_run(flow_run.id).state
+    assert (state.name, state.message) == ("Completed", "Nothing to do: No file matches /gone/*.parquet.")

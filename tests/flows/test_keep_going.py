@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("test_evaluate")
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def faulty_manifest(tmp_path_factory):
     """Six clips with eighteen jobs: one has no question, one the id of another."""
     folder = tmp_path_factory.mktemp("blemished")
     jobs = make_demo(folder, seed=5, clips=6)
@@ -34,9 +34,9 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("_in_an_empty_folder")
-def test_a_run_answers_the_valid_rows_and_lists_the_others(served, own_services, manifest, tmp_path):
-    refused = reelabel(served, "classify", manifest)
-    run = reelabel(served, "classify", manifest, "--keep-going")
+def test_a_run_answers_the_valid_rows_and_lists_the_others(served, own_services, faulty_manifest, tmp_path):
+    refused = reelabel(served, "classify", faulty_manifest)
+    run = reelabel(served, "classify", faulty_manifest, "--keep-going")
     audit = reelabel(served, "audit", "last")
     again = reelabel(served, "backfill", "--missing", "--dry-run")
 

@@ -1,4 +1,5 @@
 import os
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -57,6 +58,11 @@ def test_flow_runs_that_another_process_removes_meanwhile_do_not_stop_maintenanc
     assert remove_flow_runs(Raced, ended_before=datetime.now(UTC)) >= 2
 
 
+def without_folders(report):
+    """Leave out the count of temporary folders: other tests on this machine leave some at any time."""
+    return re.sub(r"\d+ temporary folders?", "temporary folders", report)
+
+
 @pytest.mark.system
 @pytest.mark.xdist_group("prefect")
 def test_the_deployment_and_the_command_report_the_same(client, prefect_services):  # noqa: ARG001 - where it deploys
@@ -69,6 +75,6 @@ def test_the_deployment_and_the_command_report_the_same(client, prefect_services
     assert ended.state.is_completed()
     *lines, again = shown.stdout.splitlines()
     assert again == "To remove them: reelabel maintain"
-    assert ended.state.message == " ".join(lines), shown.stderr
+    assert without_folders(ended.state.message) == without_folders(" ".join(lines)), shown.stderr
     assert lines[1] == "Would remove 0 rows of results replaced more than 90 days ago."
     assert lines[2] == "Would remove 0 plans and 0 plan files."

@@ -53,7 +53,7 @@ def picture_of(pixels):
 
 
 @pytest.fixture(scope="module")
-def manifest(root, tmp_path_factory):
+def media_manifest(root, tmp_path_factory):
     prompt, choices = QUESTIONS["colour"]
 
     def row(job_id, *shown, **more):
@@ -83,8 +83,8 @@ def rows(engine, table, dataset):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def answered(reelabel, manifest):
-    run = reelabel("classify", manifest, "--dataset", "served")
+def answered(reelabel, media_manifest):
+    run = reelabel("classify", media_manifest, "--dataset", "served")
     assert run.returncode == 1, run.stderr  # one picture is missing
     return run
 
@@ -106,8 +106,8 @@ def test_every_job_has_one_row_that_tells_of_all_that_it_shows(engine, answered,
     assert f"{root}/gone.png" in failure["message"]
 
 
-def test_an_engine_answers_as_the_server_does(own_environment, manifest, engine):
-    run = run_command(own_environment | {"COLUMNS": "200"}, "classify", manifest, "--dataset", "loaded")
+def test_an_engine_answers_as_the_server_does(own_environment, media_manifest, engine):
+    run = run_command(own_environment | {"COLUMNS": "200"}, "classify", media_manifest, "--dataset", "loaded")
 
     assert "Reconciled: 6 jobs = 5 labels + 1 failure." in run.stdout, run.stderr
     served, loaded = rows(engine, RESULT, "served"), rows(engine, RESULT, "loaded")
@@ -116,10 +116,10 @@ def test_an_engine_answers_as_the_server_does(own_environment, manifest, engine)
         assert row["prompt_tokens"] == served[job_id]["prompt_tokens"], job_id
 
 
-def test_workers_on_other_machines_answer_as_the_run_does(served, manifest, engine, tmp_path):
+def test_workers_on_other_machines_answer_as_the_run_does(served, media_manifest, engine, tmp_path):
     settings = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": "0", "RUN_INFER_FLOWS": "0"}
     environment = served | {f"REELABEL_{name}": value for name, value in settings.items()}
-    commands = (["worker", "extract"], ["worker", "infer"], ["classify", manifest, "--dataset", "remote"])
+    commands = (["worker", "extract"], ["worker", "infer"], ["classify", media_manifest, "--dataset", "remote"])
     processes = []
     try:
         for number, arguments in enumerate(commands):
@@ -142,9 +142,9 @@ def test_workers_on_other_machines_answer_as_the_run_does(served, manifest, engi
     }
 
 
-def test_a_prompt_is_printed_with_all_that_it_shows(reelabel, manifest, engine, root):
-    shown = reelabel("prompt", "around", "--manifest", manifest)
-    facts = json.loads(reelabel("prompt", "around", "--manifest", manifest, "--json").stdout)
+def test_a_prompt_is_printed_with_all_that_it_shows(reelabel, media_manifest, engine, root):
+    shown = reelabel("prompt", "around", "--manifest", media_manifest)
+    facts = json.loads(reelabel("prompt", "around", "--manifest", media_manifest, "--json").stdout)
 
     assert shown.returncode == 0, shown.stderr
     assert f"frames of {root}/a.mp4, at 0 " in shown.stdout
@@ -159,9 +159,9 @@ def test_a_prompt_is_printed_with_all_that_it_shows(reelabel, manifest, engine, 
 
 def test_the_page_shows_the_frames_of_each(reelabel, tmp_path, root):
     page = tmp_path / "page.html"
-    made = reelabel("report", "last", "--out", str(page), "--job", "around")
+    completed = reelabel("report", "last", "--out", str(page), "--job", "around")
 
-    assert made.returncode == 0, made.stderr
+    assert completed.returncode == 0, completed.stderr
     media = cards_of(page.read_text())["around"].partition("What the model saw")[2].partition("<h3>")[0]
     assert re.findall(r"<h4>\d\. \w+ <code>(.*?)</code>", media) == [
         f"{root}/{name}" for name in ("a.mp4", "b.png", "b.mp4")
@@ -169,31 +169,33 @@ def test_the_page_shows_the_frames_of_each(reelabel, tmp_path, root):
     assert media.count('<ul class="strip">') == 3
 
 
-def test_a_survey_knows_each_video_and_no_image(reelabel, manifest):
-    survey = reelabel("manifest", "survey", manifest, "--format", "json")
+def test_a_survey_knows_each_video_and_no_image(reelabel, media_manifest):
+    survey = reelabel("manifest", "survey", media_manifest, "--format", "json")
 
     assert json.loads(survey.stdout)["clips"] == 2, survey.stderr
 
 
-def test_a_replaced_picture_is_noticed_by_those_jobs_that_show_it(reelabel, manifest, own_services, root):
-    again = reelabel("classify", manifest, "--dataset", "served")
+def test_a_replaced_picture_is_noticed_by_those_jobs_that_show_it(reelabel, media_manifest, own_services, root):
+    again = reelabel("classify", media_manifest, "--dataset", "served")
     ObjectStore(own_services.store).replace(f"{root}/b.png", picture_of(np.zeros((56, 56, 3), np.uint8)))
 
-    changed = reelabel("backfill", "--manifest", manifest, "--dataset", "served", "--changed-video", "--dry-run")
-    repeated = reelabel("classify", manifest, "--dataset", "served")
+    changed = reelabel("backfill", "--manifest", media_manifest, "--dataset", "served", "--changed-video", "--dry-run")
+    repeated = reelabel("classify", media_manifest, "--dataset", "served")
 
     assert "6 (6 already finished)" in again.stdout, again.stdout
     assert "Would answer 1 job on 2 videos" in changed.stdout, changed.stderr
     assert "1 label, 0 failures" in repeated.stdout, repeated.stdout
 
 
-def test_what_cannot_be_shown_is_refused_before_anything_is_asked(served, manifest):
-    def said(*options, **changed):
-        run = run_command(served | {"COLUMNS": "200"} | changed, "classify", manifest, "--dataset", "refused", *options)
+def test_what_cannot_be_shown_is_refused_before_anything_is_asked(served, media_manifest):
+    def refusal(*options, **changed):
+        run = run_command(
+            served | {"COLUMNS": "200"} | changed, "classify", media_manifest, "--dataset", "refused", *options
+        )
         assert run.returncode != 0, run.stdout
         return " ".join(run.stderr.split())
 
-    assert "With chunk_s, a job must show one video and no image; leave out chunk_s. 5 rows" in said("--chunk-s", "4")
-    images = said(REELABEL_SERVER_FRAMES="images")
+    assert "With chunk_s, a job must show one video and no image; set chunk_s to 0. 5 rows" in refusal("--chunk-s", "4")
+    images = refusal(REELABEL_SERVER_FRAMES="images")
     assert "a model cannot tell those of several videos and images apart, but jobs show 2 videos and 1 image" in images
-    assert "server.frames png cannot show 2 videos and 1 image" in said(REELABEL_SERVER_FRAMES="png")
+    assert "server.frames png cannot show 2 videos and 1 image" in refusal(REELABEL_SERVER_FRAMES="png")

@@ -74,13 +74,13 @@ def require_right_copies(rows, *, questions):
     answer, cost = ("label", "probabilities", "margin"), ("prompt_tokens", "decode_ms", "inference_ms")
     for number, film in product(range(questions), (0, 1)):
         group = [rows[f"{name}-{number}"] for name, shown in SHOWN.items() if shown == film]
-        [asked] = [row for row in group if row["copied_from"] is None]
-        assert asked["prompt_tokens"] > 0
-        for copy in (row for row in group if row is not asked):
-            assert copy["copied_from"] == asked["job_id"]
-            assert [copy[name] for name in answer] == [asked[name] for name in answer]
+        [original] = [row for row in group if row["copied_from"] is None]
+        assert original["prompt_tokens"] > 0
+        for copy in (row for row in group if row is not original):
+            assert copy["copied_from"] == original["job_id"]
+            assert [copy[name] for name in answer] == [original[name] for name in answer]
             assert [copy[name] for name in cost] == [0, 0, 0]
-            assert copy["source_fingerprint"] != asked["source_fingerprint"]
+            assert copy["source_fingerprint"] != original["source_fingerprint"]
     others = [rows[f"{name}-{number}"] for name in ("c.mp4", "new.mp4") for number in range(questions)]
     assert {row["copied_from"] for row in others} == {None}
 
@@ -163,8 +163,8 @@ def test_without_the_option_every_video_is_asked_about(reelabel, write, engine):
     run = reelabel("classify", manifest)
 
     assert run.returncode == 0, run.stderr
-    asked = [row for row in rows_of(engine, "each").values() if row["copied_from"] is None]
-    assert len(asked) == 14  # under its own spec
+    answered = [row for row in rows_of(engine, "each").values() if row["copied_from"] is None]
+    assert len(answered) == 14  # under its own spec
 
 
 def test_a_killed_run_keeps_whole_groups_and_is_continued(reelabel, served, write, engine, own_services):
@@ -184,8 +184,8 @@ def test_a_killed_run_keeps_whole_groups_and_is_continued(reelabel, served, writ
         killed.wait()
     before = rows_of(engine, "killed")
     with engine.connect() as connection:
-        told = connection.execute(select(RUN.c.message).where(RUN.c.dataset == "killed")).scalar_one()
-    assert told == (
+        message = connection.execute(select(RUN.c.message).where(RUN.c.dataset == "killed")).scalar_one()
+    assert message == (
         "Once per duplicate: 80 jobs to ask, whose answers are copied to 60 more. 20 of 140 jobs have no vectors of "
         "their video as it is now, and are asked as always; to compare them, describe them first."
     )
@@ -243,21 +243,21 @@ def test_a_video_that_was_replaced_since_it_was_described_is_asked_about(reelabe
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             ("--once-per-duplicate", LEAST, "--chunk-s", "2"),
-            "set chunk_s to 0 (its default is the setting chunks.chunk_s)",
+            "not about chunks; leave it out, or set chunk_s to 0",
         ),
         (("--once-per-duplicate", "0.2"), "--once-per-duplicate 0.2: must be at least 0.5"),
         (("--once-per-duplicate", LEAST), "No video has embeddings of the model"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_any_row(reelabel, write, engine, tmp_path, options, said):
-    other = {"REELABEL_DESCRIBE_MODEL": str(make_siglip(tmp_path))} if "embeddings" in said else {}
+def test_what_cannot_be_compared_is_refused_before_any_row(reelabel, write, engine, tmp_path, options, message):
+    other = {"REELABEL_DESCRIBE_MODEL": str(make_siglip(tmp_path))} if "embeddings" in message else {}
 
     run = reelabel("classify", write("refused"), *options, **other)
 
     assert run.returncode == 2, run.stdout
-    assert said in run.stderr
+    assert message in run.stderr
     assert rows_of(engine, "refused") == {}

@@ -12,16 +12,15 @@ import polars as pl
 import pytest
 
 import reelabel_app
+from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError
 from tests.clips import write_clip
 from tests.wait import until
 
-pytestmark = pytest.mark.system
 
-
-@pytest.fixture(autouse=True)
-def _settings(served):
-    """The process has the settings that a notebook's kernel would have."""
+@pytest.fixture
+def kernel(served):
+    """This process has the settings that a notebook's kernel would have."""
     with patch.dict(os.environ, served, clear=True):
         yield
 
@@ -34,6 +33,8 @@ def jobs(tmp_path):
     )
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("kernel")
 def test_a_data_frame_is_answered_and_a_longer_one_continues(jobs, capsys):
     first = reelabel_app.classify(jobs[:2], dataset="frame", num_frames=2)
     before = first.rows()
@@ -51,30 +52,36 @@ def test_a_data_frame_is_answered_and_a_longer_one_continues(jobs, capsys):
     assert "Reconciled: 3 jobs = 3 labels + 0 failures." in printed
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("kernel")
 def test_a_folder_and_a_file_are_answered(jobs, tmp_path):
     jobs.write_parquet(tmp_path / "jobs.parquet")
 
-    asked = reelabel_app.classify(tmp_path, prompt="Is it red?", choices=["yes, it is", "no|never"])
+    from_folder = reelabel_app.classify(tmp_path, prompt="Is it red?", choices=["yes, it is", "no|never"])
     listed = reelabel_app.classify(tmp_path / "jobs.parquet", settings={"sampling.num_frames": 2})
 
-    assert set(asked.rows()["label"]) <= {"yes, it is", "no|never"}
-    assert asked.rows().height == listed.rows().height == 3
+    assert set(from_folder.rows()["label"]) <= {"yes, it is", "no|never"}
+    assert from_folder.rows().height == listed.rows().height == 3
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("kernel")
 def test_without_choices_rows_have_words_or_json(jobs, tmp_path, own_environment):
     schema = json.dumps({"type": "object", "properties": {"red": {"type": "boolean"}}, "required": ["red"]})
     facts = jobs.drop("choices").with_columns(schema=pl.lit(schema))
 
     with patch.dict(os.environ, own_environment | {"REELABEL_MODEL_KEEP_WARM_S": "60"}, clear=True):  # a real engine
-        said = reelabel_app.classify(tmp_path, prompt="What is it?", max_tokens=8)
-        told = reelabel_app.classify(facts, dataset="facts", max_tokens=64)
-        words, data = said.rows(), told.rows()
+        in_words = reelabel_app.classify(tmp_path, prompt="What is it?", max_tokens=8)
+        in_json = reelabel_app.classify(facts, dataset="facts", max_tokens=64)
+        words, data = in_words.rows(), in_json.rows()
 
-    assert (said.ok, told.ok) == (True, True)
+    assert (in_words.ok, in_json.ok) == (True, True)
     assert (words["text"].null_count(), words["label"].null_count()) == (0, 3)
     assert [type(json.loads(each)["red"]) for each in data["data"]] == [bool] * 3
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("kernel")
 def test_failures_are_rows_and_are_run_again_by_id(jobs, tmp_path):
     gone = jobs.with_columns(
         video_uri=pl.when(pl.col("job_id") == "b").then(pl.lit(str(tmp_path / "late.mp4"))).otherwise("video_uri")
@@ -90,23 +97,24 @@ def test_failures_are_rows_and_are_run_again_by_id(jobs, tmp_path):
     assert mended.rows()["label"].null_count() == 0
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("kernel")
 def test_wrong_use_is_one_sentence(jobs):
     reelabel_app.classify(jobs, dataset="base")
     wrong = {
-        "A DataFrame needs a name": lambda: reelabel_app.classify(jobs),
-        "'../up' cannot name a DataFrame's manifest": lambda: reelabel_app.classify(jobs, dataset="../up"),
-        "int is no table of jobs": lambda: reelabel_app.classify(7, dataset="seven"),
         "No such option: --number": lambda: reelabel_app.classify(jobs, dataset="x", number=3),
         "prompt": lambda: reelabel_app.classify(jobs.drop("prompt"), dataset="x"),
         "No runs match 'ffffffff'": lambda: reelabel_app.results("ffffffff"),
         "nobody": lambda: reelabel_app.backfill(["nobody"]),
     }
     for message, call in wrong.items():
-        with pytest.raises(ConfigurationError, match=message) as refused:
+        with pytest.raises(ConfigurationError, match=message) as raised:
             call()
-        assert "\n" not in str(refused.value)
+        assert "\n" not in str(raised.value)
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("kernel")
 def test_an_interrupt_ends_the_run_in_order(jobs, tmp_path, monkeypatch):
     jobs.write_parquet(tmp_path / "jobs.parquet")
     (tmp_path / "temporary").mkdir()
@@ -115,13 +123,85 @@ def test_an_interrupt_ends_the_run_in_order(jobs, tmp_path, monkeypatch):
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as kernel:
         until(lambda: [*(tmp_path / "temporary").glob("reelabel-*/id")])  # the run begins
         kernel.send_signal(signal.SIGINT)
-        _, said = kernel.communicate(timeout=60)
+        _, stderr = kernel.communicate(timeout=60)
 
-    assert re.search(r"Stopped.* the same command again to continue\.", said)
-    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert re.search(r"Stopped.* the same command again to continue\.", stderr)
+    assert stderr.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_what_a_setting_may_turn_on_is_turned_off_by_false():
     words = reelabel_app._words({"num_frames": 4, "fps": False, "min_coverage": False, "frame_recovery": False})
 
     assert [*words] == ["--num-frames", "4", "--no-frame-recovery"]
+
+
+@pytest.mark.parametrize(
+    ("source", "dataset", "message"),
+    [
+        (pl.DataFrame({"job_id": ["a"]}), None, "A DataFrame needs a name: pass dataset"),
+        (pl.DataFrame({"job_id": ["a"]}), "../up", "'../up' cannot name a DataFrame's manifest"),
+        (7, "seven", "int is no table of jobs"),
+    ],
+)
+def test_an_invalid_manifest_is_refused_before_a_run_begins(source, dataset, message):
+    for start in (reelabel_app.classify, reelabel_app.describe):
+        with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"):
+            start(source, dataset=dataset)
+
+
+@pytest.mark.parametrize("as_source", [pl.DataFrame.lazy, pl.DataFrame.to_pandas, pl.DataFrame.to_arrow])
+def test_a_table_becomes_a_manifest_that_replaces_the_earlier_one(as_source, tmp_path, monkeypatch):
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "home"))
+    jobs = pl.DataFrame({"job_id": ["a", "b"]})
+
+    paths = [reelabel_app._manifest(as_source(jobs[:count]), "some-jobs") for count in (1, 2)]
+
+    assert paths == [str(tmp_path / "home/manifests/some-jobs.parquet")] * 2
+    assert pl.read_parquet(paths[1]).equals(jobs)
+    assert [path.name for path in (tmp_path / "home/manifests").iterdir()] == ["some-jobs.parquet"]
+    assert (tmp_path / "home/manifests").stat().st_mode & 0o777 == 0o700
+
+
+def follow(script):
+    return reelabel_app._follow([sys.executable, "-S", "-E", "-c", script])
+
+
+def test_what_a_command_prints_is_printed_and_its_last_errors_are_kept(capsys):
+    code, kept = follow("import sys; print('out'); [print(n, file=sys.stderr) for n in range(30)]; sys.exit(3)")
+
+    assert code == 3
+    assert kept.split() == [str(number) for number in range(10, 30)]
+    shown = capsys.readouterr()
+    assert (shown.out, len(shown.err.split())) == ("out\n", 30)
+
+
+@pytest.mark.parametrize("end", ["sys.exit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
+def test_a_command_that_was_interrupted_raises_as_an_interrupt_does(end):
+    with pytest.raises(KeyboardInterrupt):
+        follow(f"import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); {end}")
+
+
+def test_a_command_of_ours_gets_no_interrupt_of_the_terminal_and_no_input():
+    script = "import os, sys; sys.exit(0 if os.getpgid(0) == os.getpid() and sys.stdin.read() == '' else 1)"
+
+    assert follow(script) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "kind", "message"),
+    [
+        (2, "12:00 a line\nconfiguration: Set the\n  model.\n", ConfigurationError, "Set the model."),
+        (1, "manifest: First.\nrun_failed: The last: one.\n", RunFailedError, "The last: one."),
+        (
+            2,
+            "Usage: reelabel\nTry 'reelabel --help' for help.\n╭─ Error ──╮\n│ No such option: --x │\n╰──╯\n",
+            ConfigurationError,
+            "No such option: --x",
+        ),
+        (-9, "", RunFailedError, "The command ended with exit code -9."),
+    ],
+)
+def test_the_error_of_a_command_is_one_sentence(code, printed, kind, message):
+    error = reelabel_app._error(code, printed)
+
+    assert (type(error), str(error)) == (kind, message)

@@ -82,9 +82,9 @@ def test_each_question_is_shown_the_seconds_that_answer_it(engine):
 def test_the_page_shows_the_frames_that_were_chosen(reelabel, tmp_path):
     page = tmp_path / "run.html"
 
-    ended = reelabel("report", "last", "--out", str(page), "--job", "red-colour")
+    completed = reelabel("report", "last", "--out", str(page), "--job", "red-colour")
 
-    assert ended.returncode == 0, ended.stderr
+    assert completed.returncode == 0, completed.stderr
     assert "Its frames are no longer in the cache" not in page.read_text()
     assert "chosen by the question" in page.read_text()
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RESULT, ROUTE, RUN
 from tasks.demo.clips import Encoding, clip_jobs, draw_clip, make_demo, write_clip, write_manifest
 from tasks.demo.shapes import QUESTIONS
 from tests.command_line import reelabel as run_command
 from tests.flows.runs import artifact_of
+from tests.manifests import upload
 
 CLIPS, LONE = 36, 4
 
@@ -38,9 +38,7 @@ def manifests(tmp_path_factory, own_services):
         rows += clip_jobs(f"{root}/{name}", {task: shape.truth(task) for task in QUESTIONS}, subtask="mp4")
     write_manifest(folder / "manifest.parquet", rows)
     write_manifest(folder / "few.parquet", rows[:6] + rows[-6:])
-    objects = ObjectStore(own_services.store)
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    upload(folder, own_services.store, root)
     return {name: f"{root}/{name}.parquet" for name in ("manifest", "few")}
 
 
@@ -72,9 +70,9 @@ def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, own_
 
     [run] = read(RUN, dataset="routes")
     published = artifact_of(own_services.prefect, run["run_id"], "reelabel-how-to-read")
-    for said in (plain_run.stdout, published):
-        assert warning in said, plain_run.stderr
-        assert "docs/frames.md" in said
+    for text in (plain_run.stdout, published):
+        assert warning in text, plain_run.stderr
+        assert "docs/frames.md" in text
     assert (run["coverage"]["videos"], run["coverage"]["one_keyframe"]) == (CLIPS + LONE, LONE)
 
 
@@ -118,10 +116,10 @@ def test_jobs_are_routed_by_tag_video_and_margin(reelabel, manifests, read, own_
 
     assert "Reconciled: 12 jobs = 12 labels + 0 failures." in run.stdout, run.stderr
     last = max(read(RUN, dataset="routes"), key=lambda row: row["started_at"])
-    for told in (run.stdout, artifact_of(own_services.prefect, last["run_id"], "reelabel-how-to-read")):
-        assert "route: dense sampler by task" in told
-        assert "route: escalated, since the margin was low" in told
-        assert "by the dense sampler alone" in told
+    for text in (run.stdout, artifact_of(own_services.prefect, last["run_id"], "reelabel-how-to-read")):
+        assert "route: dense sampler by task" in text
+        assert "route: escalated, since the margin was low" in text
+        assert "by the dense sampler alone" in text
     rows = {row["job_id"]: row for row in read(RESULT, run_id=last["run_id"])}
     assert len(rows) == 12
     for job_id, row in rows.items():

@@ -56,14 +56,14 @@ def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(
     run = reelabel_process(environment, "classify", str(tmp_path / "manifest.parquet"), "--dataset", "secrets")
     chosen = ["--dataset", "secrets", "--failed", "--manifest", str(tmp_path / "manifest.parquet")]
     commands = [["config"], ["doctor"], ["results", "last", "--format", "json"], ["backfill", *chosen, "--dry-run"]]
-    said = [run, *(reelabel(environment, *command) for command in commands)]
+    runs = [run, *(reelabel(environment, *command) for command in commands)]
 
     assert "Reconciled: 7 jobs" in run.stdout, run.stderr
     assert "<h1" in Path(re.search(r"^Report: (.+)$", run.stdout, re.MULTILINE)[1]).read_text()
-    assert [ended.stderr for ended in said if "Traceback" in ended.stderr] == []
+    assert [completed.stderr for completed in runs if "Traceback" in completed.stderr] == []
     ours = _rows(own_services.database.reader_url.get_secret_value(), schema="reelabel")
     prefects = _rows(_prefect_url(services.home), schema="public")
-    written = "".join([*(ended.stdout + ended.stderr for ended in said), ours, prefects])
+    written = "".join([*(completed.stdout + completed.stderr for completed in runs), ours, prefects])
     assert [name for name, secret in secrets.items() if secret in written] == []
     assert services.home / "logs" / "prefect.log" in _files(services.home)
     for path in (*_files(services.home), *_files(own_services.home)):
@@ -72,7 +72,7 @@ def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(
 
 
 def _prefect_url(home: Path):
-    return f"postgresql://{Postgres(Home(home)).own_database('prefect')}"
+    return f"postgresql://{Postgres(Home(home)).create_database('prefect')}"
 
 
 def _rows(url, *, schema):

@@ -18,7 +18,7 @@ from flows.serve.requests import classify
 from flows.serve.requests.classify import Classifier
 from flows.serve.requests.handle import open_service
 from flows.shard.answer import infer_shard
-from flows.shard.answering import InferenceContext
+from flows.shard.context import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import FrameStream, extract_shard
 from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
@@ -110,9 +110,9 @@ def jobs_on(folder, mark, **options):
         "member": [f"archive.zip#{MARK}.mp4", "archive.zip#other.mp4", "other.mp4"],
         "question": ["other.mp4", "other.mp4", "archive.zip#other.mp4"],
     }[mark]
-    asked = [MARK if mark == "question" else "?", "?", "?"]
+    prompts = [MARK if mark == "question" else "?", "?", "?"]
     return tuple(
-        make_job(f"{folder}/{name}", job_id=f"{asked[at]} {at}", prompt=asked[at], **options)
+        make_job(f"{folder}/{name}", job_id=f"{prompts[at]} {at}", prompt=prompts[at], **options)
         for at, name in enumerate(names)
     )
 
@@ -149,7 +149,7 @@ BOUNDARIES = frozenset(
         "flows/shard/infer.py:_read",
         "flows/shard/infer.py:_failing_alone",
         "flows/shard/describe.py:_failing",
-        "tasks/survey/read.py:_look_at.<locals>.look",
+        "tasks/survey/read.py:_read_batch.<locals>.look",
         "tasks/survey/cost.py:cut_seen",
         "tasks/live/session.py:Session.handle",
         "tasks/live/session.py:Session._put",
@@ -167,7 +167,6 @@ ASIDE = (
     "reelabel/sources/object_info.py:redact_uri",
     "tasks/domain/chunks.py:cut_shard",
     "tasks/domain/job.py:",
-    "tasks/survey/read.py:_of",
     "tasks/survey/survey.py:_",
     "tasks/survey/survey.py:compile_survey.<locals>.<lambda>",
     "tasks/survey/survey.py:compile_survey.<locals>.<genexpr>.<lambda>",
@@ -248,7 +247,7 @@ def test_a_survey_loses_one_video(folder, make_extractor, trials):
     def run():
         reader = make_extractor()
         seen = read_clips(clips, reader)
-        rates = measure_rates(seen, reader, SAMPLING, processes=1, encoding="zstd")
+        rates = measure_rates(seen, reader, SAMPLING, processes=1, encoding="zstd", limit_s=10)
         seen = [cut_seen(each, chunk_s=2.0, limits=Limits()) for each in seen]
         return compile_survey("jobs.parquet", drawn, seen, SAMPLING, rates=rates, took_s=1.0)
 
@@ -260,7 +259,7 @@ def test_a_survey_loses_one_video(folder, make_extractor, trials):
 
 @pytest.mark.parametrize("trials", TRIALS)
 def test_a_service_loses_one_request(folder, pool, trials):
-    asked = {"prompt": "?", "choices": [*CHOICES]}
+    question = {"prompt": "?", "choices": [*CHOICES]}
     names = (f"{MARK}.mp4", "archive.zip#other.mp4", "other.mp4")
 
     def run():
@@ -276,7 +275,7 @@ def test_a_service_loses_one_request(folder, pool, trials):
             classifier = stack.enter_context(Classifier(settings, pool=pool, database=None, engine=Sure()))
             app = make_app(service, [classify.classify_router(partial(classify.answer, classifier))])
             client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
-            return [client.post("/v1/classify", json=asked | {"video_uri": f"{folder}/{name}"}) for name in names]
+            return [client.post("/v1/classify", json=question | {"video_uri": f"{folder}/{name}"}) for name in names]
 
     for calls, answers in raised(run, trials=trials, **OPTIONS):
         codes = ["ok" if each.status_code == 200 else each.json()["code"] for each in answers]
@@ -309,7 +308,7 @@ def test_a_session_loses_one_message(begin, mark, trials):  # noqa: F811
         assert kinds["session.done"] == 1, (calls.where, kinds)
         check(calls, Counter(errors))
         ended = [each for each in events if each["type"] in {"video.frame.ack", "response.done", "error"}]
-        told_of = {each.get("frame_id") or each.get("query_id") for each in ended}
-        assert {"0", "2", "first", "last"} <= told_of, (calls.where, kinds)
-        assert MARK in told_of or errors, (calls.where, kinds)
-        assert "s" in told_of or mark == "standing", (calls.where, kinds)
+        answered = {each.get("frame_id") or each.get("query_id") for each in ended}
+        assert {"0", "2", "first", "last"} <= answered, (calls.where, kinds)
+        assert MARK in answered or errors, (calls.where, kinds)
+        assert "s" in answered or mark == "standing", (calls.where, kinds)

@@ -1,4 +1,5 @@
 import io
+import os
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -173,9 +174,9 @@ def test_the_faults_of_a_manifest_are_written_beside_it_until_it_is_valid(object
 
     with tags(ARRIVED):
         assert run("Column prompt is missing.", return_state=True).is_failed()
-        told = objects.read(f"{manifest}.error.txt")
+        error = objects.read(f"{manifest}.error.txt")
         run()
-    assert told == b"Column prompt is missing.\n"
+    assert error == b"Column prompt is missing.\n"
     assert not list(objects.list(folder))
     assert run("Column prompt is missing.", return_state=True).is_failed()
     assert not list(objects.list(folder))  # whoever started it by hand sees the message
@@ -208,7 +209,7 @@ def test_a_version_that_returns_after_another_one_is_started_again(look, objects
     assert len({run.id for run in runs}) == 4
 
 
-def test_a_manifest_of_which_a_restored_database_does_not_know_is_started_again(look, engine, objects, folder):
+def test_a_manifest_that_a_restored_database_does_not_know_is_started_again(look, engine, objects, folder):
     objects.replace(f"{folder}/a.parquet", b"one")
     runs = []
     for _ in range(3):
@@ -281,8 +282,8 @@ def test_runs_on_this_machine_go_one_after_the_other(client, engine, objects, fo
     assert all(state.timestamp <= began for state in first)
     assert {state.name for state in first if state.is_final()} == {"Failed"}
     for name in "ab":
-        told = objects.read(f"{folder}/{name}.parquet.error.txt").decode()
-        assert told.startswith(f"{folder}/{name}.parquet is not a Parquet file; ")
+        error = objects.read(f"{folder}/{name}.parquet.error.txt").decode()
+        assert error.startswith(f"{folder}/{name}.parquet is not a Parquet file; ")
 
 
 @pytest.fixture
@@ -329,3 +330,13 @@ def test_the_schedule_leaves_no_flow_run_if_nothing_arrives(client, folder, pref
         time.sleep(0.2)
 
     client.delete_deployment(deployment.id)
+
+
+def test_manifests_are_started_in_the_order_of_their_times(look, tmp_path):
+    for name, modified_s in {"a": 3, "b": 1, "c": 2}.items():
+        (tmp_path / f"{name}.parquet").write_bytes(b"one")
+        os.utime(tmp_path / f"{name}.parquet", (modified_s, modified_s))
+
+    started = look(f"{tmp_path}/*.parquet")
+
+    assert [run.parameters["manifest"][-9:] for run in started] == ["b.parquet", "c.parquet", "a.parquet"]

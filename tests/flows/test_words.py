@@ -29,7 +29,7 @@ def reelabel(own_environment):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, own_services):
+def mixed_manifest(tmp_path_factory, own_services):
     """Three questions each on two clips: with choices, in words, by a schema; and two schemas that cannot be used."""
     folder = tmp_path_factory.mktemp("clips")
     root = f"{own_services.store.uri}/words"
@@ -53,8 +53,8 @@ def manifest(tmp_path_factory, own_services):
 
 
 @pytest.fixture(scope="module")
-def first(reelabel, manifest):
-    return reelabel("classify", manifest, "--max-tokens", "40")
+def first(reelabel, mixed_manifest):
+    return reelabel("classify", mixed_manifest, "--max-tokens", "40")
 
 
 def rows_of(engine, table):
@@ -81,10 +81,10 @@ def test_a_mixed_manifest_ends_as_labels_words_json_and_explained_failures(first
     assert "40 tokens" in failed["cut"]["message"]
 
 
-def test_a_dry_run_says_how_many_jobs_are_answered_in_words(reelabel, manifest):
-    told = reelabel("classify", manifest, "--dry-run", "--dataset", "unseen")
+def test_a_dry_run_says_how_many_jobs_are_answered_in_words(reelabel, mixed_manifest):
+    dry = reelabel("classify", mixed_manifest, "--dry-run", "--dataset", "unseen")
 
-    assert "6 of 8 jobs have no choices, and are answered in words" in " ".join(told.stderr.split()), told.stdout
+    assert "6 of 8 jobs have no choices, and are answered in words" in " ".join(dry.stderr.split()), dry.stdout
 
 
 def test_the_answers_are_printed_exported_and_shown(first, reelabel, tmp_path):
@@ -111,10 +111,10 @@ def test_the_answers_are_printed_exported_and_shown(first, reelabel, tmp_path):
     assert "of words, ended by" in page
 
 
-def test_a_second_run_has_nothing_to_do_and_audits_agree(first, reelabel, manifest, engine):
+def test_a_second_run_has_nothing_to_do_and_audits_agree(first, reelabel, mixed_manifest, engine):
     before = rows_of(engine, RESULT)
 
-    again = reelabel("classify", manifest, "--max-tokens", "40")
+    again = reelabel("classify", mixed_manifest, "--max-tokens", "40")
     audit = json.loads(reelabel("audit", "last", "--json").stdout)
 
     assert first.stdout
@@ -137,9 +137,9 @@ def test_a_backfill_selects_words_by_sql_and_keeps_what_it_replaces(first, reela
     assert (kept["text"], kept["label"], kept["margin"]) == (before["text"], None, None)
 
 
-def test_another_bound_is_another_spec_and_the_default_is_none(reelabel, manifest, engine):
+def test_another_bound_is_another_spec_and_the_default_is_none(reelabel, mixed_manifest, engine):
     for options in ((), ("--max-tokens", "64")):
-        run = reelabel("classify", manifest, "--dataset", "bounds", *options)
+        run = reelabel("classify", mixed_manifest, "--dataset", "bounds", *options)
     with engine.connect() as connection:
         found = connection.execute(select(RESULT.c.spec_id).where(RESULT.c.dataset == "bounds").distinct()).all()
 
@@ -158,9 +158,9 @@ def test_another_bound_is_another_spec_and_the_default_is_none(reelabel, manifes
         (("calibrate",), "answers in words are not compared with known ones."),
     ],
 )
-def test_what_needs_choices_refuses_words_in_a_sentence(reelabel, manifest, tmp_path, arguments, sentence):
+def test_what_needs_choices_refuses_words_in_a_sentence(reelabel, mixed_manifest, tmp_path, arguments, sentence):
     path = tmp_path / "words.parquet"
-    pl.read_parquet(manifest).filter(pl.col("choices").is_null()).write_parquet(path)
+    pl.read_parquet(mixed_manifest).filter(pl.col("choices").is_null()).write_parquet(path)
 
     refused = reelabel(arguments[0], path, *arguments[1:])
 

@@ -8,7 +8,7 @@ import pytest
 
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
-from tasks.frame_cache.eviction import cached_files, evict
+from tasks.frame_cache.eviction import cached_files, evict, kind_of
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
 
@@ -40,6 +40,7 @@ def left(root, store=STORE):
 
 def test_the_files_are_listed_by_name(root):
     assert left(root) == list(range(10))
+    assert {kind_of(info) for info in cached_files(STORE, root)} == {"frame file"}
 
 
 def test_old_files_are_removed(root):

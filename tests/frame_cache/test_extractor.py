@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
+from PIL import Image
 
 from infra.settings import StoreSettings, WebSettings
 from reelabel.coverage import CoverageThresholds
@@ -33,15 +34,9 @@ from reelabel.segment import Segment
 from reelabel.sources import web
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import KeyedLocks
-from tests.clips import LONG, blank_packet
-from tests.factories import make_extractor
+from tests.clips import blank_packet
 from tests.frame_files import encoding_of
 from tests.reelabel.sources.web_server import serving
-
-
-@pytest.fixture
-def preparer(tmp_path, pool):
-    return make_extractor(tmp_path, pool)
 
 
 def test_a_picked_frame_that_is_missing_is_reported_now_and_from_the_cache(preparer, make_clip):
@@ -63,13 +58,13 @@ def test_the_second_time_nothing_is_extracted(preparer, make_clip):
 
     assert (first.was_cached, second.was_cached) == (False, True)
     assert first.identity == second.identity
-    made, cached = first.provenance, second.provenance
+    extracted, cached = first.provenance, second.provenance
     spent = {"bytes_fetched", "decode_ms", "cache_write_ms"}
-    assert min(getattr(made, name) for name in spent) > 0 == max(getattr(cached, name) for name in spent)
-    facts = {name for name in asdict(made) if not name.endswith("_ms")} - spent
-    assert {name: getattr(cached, name) for name in facts} == {name: getattr(made, name) for name in facts}
-    assert (made.frames_used, made.keyframes_in_file, made.frames_decoded) == (4, 4, 4)
-    assert (made.longest_gap_s, made.keyframe_coverage) == (1.0, 0.875)
+    assert min(getattr(extracted, name) for name in spent) > 0 == max(getattr(cached, name) for name in spent)
+    facts = {name for name in asdict(extracted) if not name.endswith("_ms")} - spent
+    assert {name: getattr(cached, name) for name in facts} == {name: getattr(extracted, name) for name in facts}
+    assert (extracted.frames_used, extracted.keyframes_in_file, extracted.frames_decoded) == (4, 4, 4)
+    assert (extracted.longest_gap_s, extracted.keyframe_coverage) == (1.0, 0.875)
 
 
 def test_threads_that_need_the_same_frames_decode_them_once(preparer, make_clip):
@@ -148,6 +143,26 @@ def test_each_segment_of_a_video_has_its_own_frame_file(preparer, make_clip, pix
     assert between.decode_note.startswith("no keyframe in the segment")
 
 
+def test_a_video_is_no_image_whether_its_first_frame_is_cached_or_not(preparer, make_clip):
+    uri = str(make_clip())
+
+    for _ in range(2):
+        with pytest.raises(VideoUnreadableError, match="is a video, not an image; give it as a video") as raised:
+            preparer.prepare(uri, shown="image")
+        assert raised.value.fingerprint
+        replace(preparer, sampling=Sampling(num_frames=1)).prepare(uri)
+
+
+def test_an_image_is_a_video_of_one_frame(preparer, tmp_path):
+    Image.new("RGB", (64, 48), "red").save(tmp_path / "red.png")
+
+    first, second = (preparer.prepare(str(tmp_path / "red.png"), shown="image") for _ in range(2))
+
+    assert (first.provenance.frames_used, first.was_cached, second.was_cached) == (1, False, True)
+    assert first.frame_bytes == second.frame_bytes == 64 * 48 * 3
+    assert second.rewritten == ""
+
+
 def test_a_replaced_video_is_extracted_again(preparer, make_clip):
     path = make_clip()
     first = preparer.prepare(str(path))
@@ -173,15 +188,15 @@ def test_frames_that_an_earlier_version_has_decoded_are_extracted_again(preparer
 
 def test_a_damaged_frame_file_is_regenerated(preparer, make_clip):
     uri = str(make_clip())
-    asked = preparer.prepare(uri).identity
-    path = Path(preparer.cache.uri_of(asked.key).removeprefix("file://"))
+    identity = preparer.prepare(uri).identity
+    path = Path(preparer.cache.uri_of(identity.key).removeprefix("file://"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-200])
 
     again = preparer.prepare(uri)
 
     assert not again.was_cached
-    assert preparer.cache.find(asked) is not None
+    assert preparer.cache.find(identity) is not None
 
 
 @pytest.mark.parametrize("encoding", ["raw", "sparse"])
@@ -301,9 +316,9 @@ def test_a_full_disk_is_a_transient_fault_not_one_of_the_video(preparer, remote_
     preparer = replace(preparer, objects=ObjectStore(settings, WebSettings(allow_private=True)))
 
     message = f"temporary folder {gettempdir()} .*TMPDIR"
-    with pytest.raises(DiskUnavailableError, match=message) as caught, full_disk():
+    with pytest.raises(DiskUnavailableError, match=message) as raised, full_disk():
         preparer.prepare(uri)
-    assert isinstance(caught.value, TransientError)
+    assert isinstance(raised.value, TransientError)
 
 
 def test_a_video_that_grows_past_the_limit_during_reading_is_too_large(preparer, server, monkeypatch):
@@ -320,7 +335,7 @@ def test_local_videos_must_be_in_the_allowed_folders_even_through_links(preparer
     inside.mkdir()
     (inside / "link.mp4").symlink_to(outside)
     (inside / "clip.mp4").write_bytes(outside.read_bytes())
-    preparer = replace(preparer, allow_roots=(inside,))
+    preparer = replace(preparer, objects=ObjectStore(allow_roots=(inside,)))
 
     assert preparer.prepare((inside / "clip.mp4").as_uri()).provenance.frames_used == 4
     for uri in (str(outside), outside.as_uri(), f"{inside}/link.mp4", f"{inside}/../{outside.name}"):
@@ -350,84 +365,3 @@ def test_keys_depend_on_the_version_of_pillow_where_it_encodes_the_frames():
     plain, jpeg = (FrameIdentity(**common, sampling=Sampling(jpeg_quality=quality)) for quality in (None, 90))
 
     assert jpeg.facts()["decoder"] == plain.facts()["decoder"] | {"pillow": version("pillow")}
-
-
-class TestAuto:
-    AUTO = Sampling(
-        sampler="auto", num_frames=4, motion_tasks=("direction",), still_tasks=("colour",), escalate_below=0.5
-    )
-
-    @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
-    def test_its_frame_file_is_that_of_the_chosen_sampler(self, preparer, make_clip, gop, sampler):
-        uri = str(make_clip(gop=gop))
-        auto = replace(preparer, sampling=self.AUTO)
-        alone = replace(preparer, sampling=Sampling(sampler=sampler, num_frames=4))
-
-        first, second, third = auto.prepare(uri), auto.prepare(uri), alone.prepare(uri)
-
-        assert {each.provenance.sampler for each in (first, second, third)} == {sampler}
-        assert (first.was_cached, second.was_cached, third.was_cached) == (False, True, True)
-        assert first.identity == second.identity == third.identity
-
-    @pytest.mark.parametrize("cached", [[], ["uniform"], ["keyframes"], ["uniform", "keyframes"]])
-    @pytest.mark.parametrize(
-        ("name", "codec", "gop", "sampler", "coverage"),
-        [
-            pytest.param("clip.mp4", "libx264", 12, "keyframes", "", id="enough"),
-            pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,low_coverage", id="not enough"),
-            pytest.param("clip.avi", "mpeg4", 12, "keyframes", "", id="decoded whole, though an index lists them"),
-            pytest.param("clip.ts", "libx264", 12, "keyframes", "", id="mpeg-ts"),
-            pytest.param("clip.flv", "libx264", 48, "uniform", "one_keyframe,long_gap,low_coverage", id="flv"),
-        ],
-    )
-    def test_cached_files_do_not_change_its_choice(
-        self, preparer, make_clip, name, codec, gop, sampler, coverage, cached
-    ):
-        uri = str(make_clip(name, codec=codec, gop=gop))
-        for each in cached:
-            first = replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
-            assert first.provenance.coverage == coverage
-
-        got = replace(preparer, sampling=self.AUTO).prepare(uri)
-
-        assert (got.provenance.sampler, got.provenance.coverage, got.was_cached) == (
-            sampler,
-            coverage,
-            sampler in cached,
-        )
-
-    @pytest.mark.parametrize(("gop", "first"), [(12, "keyframes"), (48, "uniform")])
-    def test_a_jobs_stated_needs_take_precedence_over_coverage(self, preparer, make_clip, gop, first):
-        uri = str(make_clip(gop=gop))
-        auto = replace(preparer, sampling=self.AUTO)
-
-        taken = [auto.prepare(uri, shown=shown).provenance.sampler for shown in ("first", "keyframes", "dense")]
-
-        assert taken == [first, "keyframes", "uniform"]
-
-    @pytest.mark.parametrize("gop", [12, 48], ids=["first shows keyframes", "first shows the dense sampler's"])
-    def test_passes_of_one_video_at_once_make_each_frame_file_once(self, preparer, make_clip, gop):
-        uri = str(make_clip(gop=gop))
-        auto = replace(preparer, sampling=self.AUTO)
-
-        with ThreadPoolExecutor(6) as threads:
-            passes = ["first", "dense", "keyframes"] * 2
-            found = list(threads.map(lambda shown: auto.prepare(uri, shown=shown), passes))
-
-        assert sorted(each.provenance.sampler for each in found if not each.was_cached) == ["keyframes", "uniform"]
-        assert len({each.identity.key for each in found}) == 2
-
-    @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(24, "keyframes", 4), (240, "uniform", 240)])
-    def test_more_than_keyframes_is_read_of_a_remote_video_only_if_they_are_not_enough(
-        self, preparer, make_clip, store_settings, gop, sampler, decoded
-    ):
-        uri = f"{store_settings.uri}/clip.mp4"
-        data = make_clip(**LONG | {"b_frames": 0, "gop": gop}).read_bytes()
-        objects = ObjectStore(store_settings)
-        objects.replace(uri, data)
-
-        got = replace(preparer, sampling=self.AUTO, objects=objects, ranges_min_bytes=1).prepare(uri).provenance
-
-        assert (got.sampler, got.frames_decoded) == (sampler, decoded)
-        assert (got.bytes_fetched < len(data) / 2) == (sampler == "keyframes")
-        assert got.bytes_fetched <= len(data)

@@ -70,7 +70,7 @@ def test_the_name_of_a_video_is_found_behind_a_long_keyframe_table(tmp_path, key
     root, uri = f"file://{tmp_path}/cache", f"file://{tmp_path}/long.mp4"
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
-    many = keyframes.knowing(keyframe_ms=np.arange(20_000) * 1000)
+    many = keyframes.with_selection(keyframe_ms=np.arange(20_000) * 1000)
     STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(many, **made_of))
 
     assert remove_orphans(STORE, root, videos=STORE).removed == 1

@@ -29,9 +29,9 @@ def test_a_database_is_reached_by_its_plain_url(url):
 
 
 def test_a_wrong_password_is_a_configuration_error_and_never_printed(url):
-    with pytest.raises(ConfigurationError, match=r"password authentication failed.*\[database\]") as caught:
+    with pytest.raises(ConfigurationError, match=r"password authentication failed.*\[database\]") as raised:
         check_database(_connect(url.set(password="hunter2")))
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_missing_database_is_a_configuration_error(url):
@@ -70,9 +70,9 @@ def test_a_server_that_does_not_answer_is_unavailable(url):
 
 @pytest.mark.parametrize("text", ["mysql://user:hunter2@host/db", "hunter2", "postgresql://u:hunter2@host:port/db"])
 def test_a_url_of_something_else_is_refused_without_printing_it(text):
-    with pytest.raises(ConfigurationError, match=r"database\.url") as caught:
+    with pytest.raises(ConfigurationError, match=r"database\.url") as raised:
         connect(DatabaseSettings(url=SecretStr(text)))
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_connection_that_the_server_closed_is_replaced_transparently(url):
@@ -192,7 +192,7 @@ def test_a_session_that_the_servers_limits_end_is_tried_again(url, limit):
 def test_a_server_with_a_full_disk_is_named_and_waited_for(db):
     statement = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
 
-    said = pytest.raises(DiskFullError, match="disk of Postgres is full: could not extend file")
-    with said as caught, database_errors(), db.begin() as connection:
+    disk_full = pytest.raises(DiskFullError, match="disk of Postgres is full: could not extend file")
+    with disk_full as caught, database_errors(), db.begin() as connection:
         connection.execute(sqlalchemy.text(statement))
     assert isinstance(caught.value, TransientError)

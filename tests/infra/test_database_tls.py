@@ -84,8 +84,8 @@ def _pass_on(client, postgres):
 
 def look(url, **options):
     """Connect with options of libpq, and say whether the connection is encrypted."""
-    asked = url.update_query_dict({name: str(value) for name, value in options.items()})
-    settings = DatabaseSettings(url=SecretStr(asked.render_as_string(hide_password=False)))
+    target = url.update_query_dict({name: str(value) for name, value in options.items()})
+    settings = DatabaseSettings(url=SecretStr(target.render_as_string(hide_password=False)))
     with connected(settings) as engine:
         check_database(engine)
         with engine.connect() as connection:
@@ -134,11 +134,11 @@ def test_a_missing_file_is_named(server, tmp_path):
         look(server, sslmode="verify-full", sslrootcert=tmp_path / "nowhere.crt")
 
 
-@pytest.mark.parametrize(("query", "is_told"), [({"sslmode": "require"}, True), ({}, False)])
-def test_doctor_tells_of_encryption_that_verifies_nobody(server, query, is_told):
+@pytest.mark.parametrize(("query", "is_advised"), [({"sslmode": "require"}, True), ({}, False)])
+def test_doctor_tells_of_encryption_that_verifies_nobody(server, query, is_advised):
     url = server.set(query=query).render_as_string(hide_password=False)
 
     checks = list(checks_of_database(Settings(database=DatabaseSettings(url=SecretStr(url)))))
 
     assert all(check.ok for check in checks), checks
-    assert any("sslmode=verify-full" in check.advice for check in checks) == is_told
+    assert any("sslmode=verify-full" in check.advice for check in checks) == is_advised

@@ -34,7 +34,7 @@ def test_all_checks_pass_while_the_services_run(services):
     assert checks["database"].detail.startswith("Postgres ")
     assert f"{av.ffmpeg_version_info} in PyAV {av.__version__} (" in checks["ffmpeg"].detail
     assert "libavcodec" in checks["ffmpeg"].detail
-    assert checks["store seal"].detail.startswith("files are sealed with the key ")
+    assert checks["store signatures"].detail.startswith("files are signed with the key ")
     assert "running as process" in checks["embedded postgres"].detail
 
 
@@ -133,7 +133,7 @@ def test_a_folder_store_is_written_and_read(tmp_path):
     assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
 
 
-def test_a_key_without_a_store_is_told_to_be_unused():
+def test_a_key_without_a_store_is_reported_as_unused():
     found = check_store(Settings(store={"secret_access_key": "hunter2"}))
 
     assert found.ok
@@ -184,7 +184,7 @@ def test_packages_of_services_are_checked_only_if_needed(tmp_path, settings, pac
     ("package", "extra", "chosen"),
     [
         ("deltalake", "lake", {"export_format": "delta"}),
-        ("pyiceberg", "iceberg", {"export_format": "iceberg", "iceberg_namespace": "mine.labels"}),
+        ("pyiceberg", "iceberg", {"export_format": "iceberg:mine.labels"}),
     ],
 )
 def test_the_package_of_tables_is_checked_if_runs_are_exported_to_them(
@@ -197,8 +197,8 @@ def test_the_package_of_tables_is_checked_if_runs_are_exported_to_them(
 
     assert [*check_export(ResultsSettings(export_uri="s3://lake/rows"))] == []
     assert (found.name, found.ok) == (package, is_installed)
-    where = chosen.get("iceberg_namespace", "s3://lake/rows")
-    assert (where in found.detail) if is_installed else (f"[{extra}]" in found.advice)
+    uri = chosen["export_format"].partition(":")[2] or "s3://lake/rows"
+    assert (uri in found.detail) if is_installed else (f"[{extra}]" in found.advice)
 
 
 def test_running_services_are_checked_at_their_addresses(services):

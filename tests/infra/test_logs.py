@@ -89,14 +89,14 @@ def test_lines_of_json_are_copied_and_any_other_becomes_the_message_of_one(tmp_p
 
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0] == json.loads(own)
-    others = [line["message"] for line in lines[1:]]
-    assert [others[0], others[1], others[-1]] == ["a␛[2J\N{REPLACEMENT CHARACTER}", "[1]", "last"]
-    assert sum(message.count("x") for message in others) == 70_000
+    messages = [line["message"] for line in lines[1:]]
+    assert [messages[0], messages[1], messages[-1]] == ["a␛[2J\N{REPLACEMENT CHARACTER}", "[1]", "last"]
+    assert sum(message.count("x") for message in messages) == 70_000
     assert {line["logger"] for line in lines[1:]} == {"engine"}
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         pytest.param("import warnings; warnings.warn('old')", "UserWarning: old", id="warning"),
         pytest.param("1 / 0", "ZeroDivisionError: division by zero", id="uncaught exception"),
@@ -108,9 +108,9 @@ def test_lines_of_json_are_copied_and_any_other_becomes_the_message_of_one(tmp_p
         ),
     ],
 )
-def test_what_python_itself_prints_is_json(code, said):
+def test_what_python_itself_prints_is_json(code, message):
     environment = os.environ | {"REELABEL_LOG_FORMAT": "json"}
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-P", "-c", f"import flows\n{code}"],
         env=environment,
         capture_output=True,
@@ -118,7 +118,7 @@ def test_what_python_itself_prints_is_json(code, said):
         check=False,
     )
 
-    [line] = map(json.loads, ended.stderr.splitlines())
-    assert said in line["message"]
-    assert ended.stdout == ""
-    assert ended.returncode == (1 if code == "1 / 0" else 0)
+    [line] = map(json.loads, completed.stderr.splitlines())
+    assert message in line["message"]
+    assert completed.stdout == ""
+    assert completed.returncode == (1 if code == "1 / 0" else 0)

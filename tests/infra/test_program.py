@@ -75,6 +75,15 @@ def test_a_command_has_only_options_that_exist_and_keeps_those_set_to_nothing(st
     assert command("deploy", nightly=nightly) == "reelabel deploy --manifest '' --no-may-be-empty"
 
 
+def test_a_list_is_one_value_a_tuple_several_and_nothing_is_left_out_but_what_is_empty(start):
+    start("reelabel")
+    options = {"where": ("a = 1", "b"), "ids": ["a", "b"], "top_k": 0, "given": {"fps": 2.5, "empty": ""}}
+
+    assert command("manifest survey", "m", **options, code=None, names=[], raw=True) == (
+        "reelabel manifest survey m --where 'a = 1' --where b --ids a,b --top-k 0 --fps 2.5 --raw"
+    )
+
+
 @pytest.mark.system
 def test_a_hint_works_when_it_is_pasted_into_the_shell_that_showed_it(tmp_path):
     link = tmp_path / "my tools" / "reelabel"
@@ -83,10 +92,10 @@ def test_a_hint_works_when_it_is_pasted_into_the_shell_that_showed_it(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "REELABEL_HOME": str(tmp_path / "home"), "HOME": os.environ["HOME"]}
 
     def shell(line):
-        said = subprocess.run(
+        completed = subprocess.run(
             ["/bin/sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         )
-        return said.stdout
+        return completed.stdout
 
     shown = shell("my\\ tools/reelabel status")
     [hint] = [line.partition("stopped services: ")[2] for line in shown.splitlines() if "stopped services: " in line]

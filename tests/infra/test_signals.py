@@ -102,7 +102,7 @@ def is_alive(pid):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "stderr"),
     [
         pytest.param(_STUBBORN, "Stopped at once.", id="goes on"),
         pytest.param(_IN_A_LIBRARY, "Stopped at once.", id="is stuck in a library"),
@@ -110,7 +110,7 @@ def is_alive(pid):
     ],
 )
 @pytest.mark.parametrize("interrupts", [1, 2])
-def test_a_process_ends_and_its_children_with_it(begin, body, said, interrupts):
+def test_a_process_ends_and_its_children_with_it(begin, body, stderr, interrupts):
     process, child = begin(body, grace_s=0.5 if interrupts == 1 else 600)
     began_s = time.monotonic()
     for _ in range(interrupts):
@@ -118,7 +118,7 @@ def test_a_process_ends_and_its_children_with_it(begin, body, said, interrupts):
         time.sleep(0.2)
 
     assert process.wait(timeout=20) == 130
-    assert process.stderr.read().strip() == said
+    assert process.stderr.read().strip() == stderr
     until(lambda: not is_alive(child))
     assert time.monotonic() - began_s < 10
 
@@ -170,9 +170,9 @@ def test_a_closed_terminal_ends_a_process_as_sigterm_does(is_under_nohup):
         if is_under_nohup:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.execv(sys.executable, [sys.executable, "-P", "-c", _AT_A_TERMINAL])
-    said = b""
-    while not said.endswith(b"\n"):
-        said += os.read(terminal, 100)
+    output = b""
+    while not output.endswith(b"\n"):
+        output += os.read(terminal, 100)
 
     os.close(terminal)
     if is_under_nohup:

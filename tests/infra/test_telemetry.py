@@ -103,9 +103,9 @@ with logged(run=run):
 def test_what_a_run_does_on_several_machines_is_one_trace_with_its_id(collector):
     url, received = collector
     run = uuid4()
-    for where in ("elsewhere", "run"):
+    for role in ("elsewhere", "run"):
         environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
-        command = [sys.executable, "-P", "-c", TRACE, str(run), where]
+        command = [sys.executable, "-P", "-c", TRACE, str(run), role]
         subprocess.run(command, env=environment, timeout=300, check=True)
 
     traces = [each for each in received if isinstance(each, ExportTraceServiceRequest)]

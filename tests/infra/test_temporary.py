@@ -22,7 +22,7 @@ with temporary_folder("jobs") as folder:
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
+def temp_root(tmp_path, monkeypatch):
     """A folder for temporary files of the test's own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -38,8 +38,8 @@ def held():
     process.communicate()
 
 
-def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_running_one_kept(held, place):
-    folder = place / held.stdout.readline().strip()
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_running_one_kept(held, temp_root):
+    folder = temp_root / held.stdout.readline().strip()
     assert remove_stale_folders(older_than_s=-1) == 0
     assert folder.is_dir()
 
@@ -53,13 +53,13 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_running_one_kep
     assert not folder.exists()
 
 
-def test_foreign_folders_are_kept(place):
-    (place / "reelabel-jobs-file").touch()
-    (place / "strangers-jobs").mkdir()
-    (place / "reelabel-jobs-link").symlink_to(place / "strangers-jobs")
+def test_foreign_folders_are_kept(temp_root):
+    (temp_root / "reelabel-jobs-file").touch()
+    (temp_root / "strangers-jobs").mkdir()
+    (temp_root / "reelabel-jobs-link").symlink_to(temp_root / "strangers-jobs")
 
     assert remove_stale_folders(older_than_s=-1) == 0
-    assert len(list(place.iterdir())) == 3
+    assert len(list(temp_root.iterdir())) == 3
 
 
 def test_a_folder_starts_empty_and_is_removed_at_the_end():

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tasks.live.messages import SessionConfig, parse_message
 
+SHADES = [0, 60, 120, 180, 240] * 20  # of pictures that no filter drops
 _WAIT_S = 60
 
 

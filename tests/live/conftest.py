@@ -23,7 +23,7 @@ def _impatient(monkeypatch):
     """Wait as a test does, not as a service does."""
     monkeypatch.setattr("tasks.live.queries._PAUSE_S", 0.01)
     monkeypatch.setattr("tasks.live.queries._RECORD_AGAIN_S", (0.01, 0.01))
-    monkeypatch.setattr("tasks.live.session._PAUSE_S", 0.01)
+    monkeypatch.setattr("tasks.live.frame_intake._PAUSE_S", 0.01)
     monkeypatch.setattr("tasks.live.session._CHECK_S", 0.02)
 
 

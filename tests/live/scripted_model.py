@@ -22,7 +22,7 @@ class ScriptedModel:
 
     Attributes:
         prefilled: Prefixes that were read before a question, in order.
-        asked: Prefixes and questions.
+        requests: Prefixes and questions.
         losses: How often the engine is lost before it answers; what is read then is lost as well.
         fails_with: Raised instead of an answer.
         too_long: What is raised by a prefix of more than four frames, if anything.
@@ -33,7 +33,7 @@ class ScriptedModel:
     """
 
     def __init__(self):
-        self.prefilled, self.asked, self.known = [], [], set()
+        self.prefilled, self.requests, self.known = [], [], set()
         self.losses = 0
         self.fails_with = self.too_long = None
         self.may_read, self.may_answer = threading.Event(), threading.Event()
@@ -43,9 +43,6 @@ class ScriptedModel:
         self.may_go_on.set()
         self.probabilities = []
         self._read, self._is_lost = set(), False
-
-    def start(self):
-        """Start nothing."""
 
     def wait_ready(self):
         return INFO
@@ -80,7 +77,7 @@ class ScriptedModel:
 
     def ask(self, prefix, query):
         assert prefix.session in self.known
-        self.asked.append((prefix, query))
+        self.requests.append((prefix, query))
         self.cancelled.discard(prefix.session)
         while not self.may_answer.wait(0.01):
             if prefix.session in self.cancelled:
@@ -115,6 +112,3 @@ class ScriptedModel:
     def close_session(self, session):
         self.known.discard(session)
         self.cancelled.add(session)  # its questions end as well
-
-    def close(self):
-        """Close nothing."""

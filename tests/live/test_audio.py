@@ -13,13 +13,12 @@ from tasks.live.event_log import EventLog
 from tasks.live.events import SpeechDelta
 from tasks.live.messages import ProtocolError
 from tasks.live.window import AudioSpans, Window, WindowRule
-from tests.live.client import ask, frame, send_frames, start
+from tests.live.client import SHADES, ask, frame, send_frames, start
 from tests.live.scripted_model import INFO, SPOKEN, ScriptedModel
 from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
 HEARS = replace(INFO, takes_audio=True)
-SHADES = [0, 60, 120, 180, 240] * 20
 
 
 def samples(seconds, value=1000):
@@ -43,7 +42,7 @@ def open_with_audio(begin):
 
 def shown(model):
     """Return what the last question saw: the times of frames, and those of audio with a mark."""
-    prefix, _ = model.asked[-1]
+    prefix, _ = model.requests[-1]
     return [("audio" if isinstance(item, AudioSpan) else "frames", *item.times_s) for item in prefix.items]
 
 
@@ -67,7 +66,7 @@ def test_audio_follows_the_frames_of_the_same_two_seconds(open_with_audio):
         ("frames", 4, 4),
         ("audio", 4, 5),
     ]
-    assert model.asked[-1][0].has_audio
+    assert model.requests[-1][0].has_audio
     assert (done["audio_s"], done["last_audio_s"], done["frames_used"], done["last_frame_s"]) == (5, 5, 5, 4)
     assert client.exchange({"type": "session.stats"}, "session.stats")["audio_s"] == pytest.approx(5)
     until(lambda: any(isinstance(item, AudioSpan) for prefix in model.prefilled for item in prefix.items))
@@ -91,7 +90,7 @@ def test_frames_without_audio_are_asked_as_before(open_with_audio):
     client, model = open_with_audio()
     send_frames(client, SHADES[:3])
     done = ask(client)
-    assert not model.asked[-1][0].has_audio
+    assert not model.requests[-1][0].has_audio
     assert (done["audio_s"], done["last_audio_s"]) == (0, None)
 
 
@@ -166,7 +165,7 @@ def test_audio_can_be_left_out(open_with_audio):
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"\0" * 3201, "3,201 bytes, which are no whole samples; send 16-bit little-endian PCM of one channel at 16 k"),
         (b"", "0 bytes"),
@@ -175,32 +174,32 @@ def test_audio_can_be_left_out(open_with_audio):
         (b"\0" * 2 * 16_000 * 31, "31.0 seconds; a chunk has at most 30"),
     ],
 )
-def test_what_is_no_such_audio_is_refused_in_a_sentence_and_the_session_goes_on(open_with_audio, data, words):
+def test_invalid_audio_is_refused_in_a_sentence_and_the_session_goes_on(open_with_audio, data, message):
     client, _ = open_with_audio()
     client.send({"type": "audio.chunk"})
-    with pytest.raises(ProtocolError, match=words) as refused:
+    with pytest.raises(ProtocolError, match=message) as raised:
         client.session.receive_data(data)
-    assert (refused.value.code, refused.value.is_fatal) == ("audio_refused", False)
+    assert (raised.value.code, raised.value.is_fatal) == ("audio_refused", False)
     send_frames(client, [0])
     assert ask(client)["audio_s"] == 0
 
 
 @pytest.mark.parametrize(
-    ("chunks", "words"),
+    ("chunks", "message"),
     [
         ([(1.0, 0.0), (1.0, 0.25)], "begins at 0.2 seconds, before the end of the last at 1.0; send it in order"),
         ([(30.0, None)] * 3, "more than 60 seconds ahead of its arrival; send 16-bit"),  # as at another rate
         ([(1.0, 30.0), (1.0, 0.0)], "before the end of the last"),
     ],
 )
-def test_audio_at_the_wrong_time_is_refused(open_with_audio, chunks, words):
+def test_audio_at_the_wrong_time_is_refused(open_with_audio, chunks, message):
     client, _ = open_with_audio()
     send_frames(client, [0])
     for seconds, time_s in chunks:
         client.send(chunk(seconds, time_s=time_s))
     error = client.last("error")
     assert error["code"] == "audio_refused"
-    assert words in error["message"]
+    assert message in error["message"]
 
 
 def test_audio_long_after_its_frames_is_refused(open_with_audio):
@@ -230,7 +229,7 @@ def test_of_a_scene_that_does_not_change_a_frame_stays_while_audio_goes_on(open_
     assert acks[-1]["status"] in {"kept", "similar"}
     stats = client.exchange({"type": "session.stats"}, "session.stats")
     assert stats["similar"] > 40
-    assert len(model.asked[-1][0].items) <= 2 * 8 + 2
+    assert len(model.requests[-1][0].items) <= 2 * 8 + 2
 
 
 def test_frames_that_audio_has_pushed_out_are_not_seen(open_with_audio):
@@ -341,7 +340,7 @@ def test_who_does_not_ask_for_speech_gets_none(begin):
     assert ask(client)["speech_s"] == 0
 
 
-def test_what_was_said_does_not_fill_the_memory():
+def test_old_speech_does_not_fill_the_memory():
     events = EventLog()
     for _ in range(100):
         events.send(SpeechDelta(query=0, bytes=1024**2, sample_rate=24_000), bytes(1024**2))

@@ -10,13 +10,10 @@ from infra.settings import LiveSettings
 from reelabel_engine.errors import InferenceError
 from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionResume
-from tests.live.client import Client, ask, config, frame, send_frames, start
+from tests.live.client import SHADES, Client, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
-
-
-SHADES = [0, 60, 120, 180, 240] * 20
 
 
 def test_a_session_is_done_when_all_is_answered(begin):
@@ -29,12 +26,16 @@ def test_a_session_is_done_when_all_is_answered(begin):
     client.send({"type": "video.done"})
     with pytest.raises(ProtocolError, match="No message may follow"):
         client.send({"type": "video.query", "text": "?"})
+    with pytest.raises(ProtocolError, match="No message may follow"):
+        client.session.receive_data(b"\xff\xd8\xff")
     client.send({"type": "video.done"})  # said again
     model.may_answer.set()
     events = client.until("session.closed")
     kinds = [event["type"] for event in events if event["type"] != "response.text.delta"]
     assert kinds == ["response.start", "response.done", "response.text.done", "session.done", "session.closed"]
     assert events[-1]["reason"] == "done"
+    client.session.handle('{"type": "ping"}')
+    assert client.everything()[-1]["type"] == "session.closed", "nothing follows it"
     assert len(sessions) == 0
     assert not model.known
 
@@ -94,9 +95,9 @@ def test_more_sessions_than_allowed_are_refused_until_one_ends(begin):
     sessions = begin(None, None, 2)
     first = Client(sessions.open(config()))
     sessions.open(config())
-    with pytest.raises(ProtocolError) as refused:
+    with pytest.raises(ProtocolError) as raised:
         sessions.open(config())
-    assert refused.value.code == "too_many_sessions"
+    assert raised.value.code == "too_many_sessions"
     first.send({"type": "video.done"})
     first.until("session.closed")
     assert sessions.open(config())
@@ -125,9 +126,9 @@ def test_a_lost_client_has_time_to_come_back(begin):
     session._lost_s -= 3601
     client = Client(session)
     assert client.last("session.closed")["reason"] == "client_lost"
-    with pytest.raises(ProtocolError) as refused:
+    with pytest.raises(ProtocolError) as raised:
         sessions.resume(resume)
-    assert refused.value.code == "resume_refused"
+    assert raised.value.code == "resume_refused"
 
 
 def test_the_end_of_a_connection_that_was_replaced_loses_no_client(begin):
@@ -156,12 +157,12 @@ def test_only_who_knows_the_token_resumes_a_session(begin, change):
     sessions = begin()
     session = sessions.open(config())
     fields = {"session_id": session.session_id, "resume_token": session.token, "last_seq": 0} | change
-    with pytest.raises(ProtocolError) as refused:
+    with pytest.raises(ProtocolError) as raised:
         sessions.resume(SessionResume(type="session.resume", **fields))
-    assert refused.value.code == "resume_refused"
+    assert raised.value.code == "resume_refused"
 
 
-def test_what_is_told_is_recorded_first(begin):
+def test_an_answer_is_recorded_before_it_is_sent(begin):
     records = {}
     sessions = begin(None, None, 4, records)
     client = Client(sessions.open(config()))

@@ -6,11 +6,6 @@ import pytest
 
 from tasks.live.events import EVENTS, SessionClosed
 from tasks.live.messages import ProtocolError, parse_message, pop_unknown_fields
-from tools.live_protocol import SCHEMA, schema
-
-
-def test_the_stored_schema_is_that_of_the_code():
-    assert SCHEMA.read_text() == schema(), "run: python -m tools.live_protocol"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +61,7 @@ def test_unknown_fields_are_named():
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "error"),
     [
         ("{", "The message is not valid JSON."),
         ("[" * 100_000, "The message is not valid JSON."),
@@ -98,17 +93,17 @@ def test_unknown_fields_are_named():
         (json.dumps({"type": "video.query", "text": "?", "choices": ["a"] + [1] * 99}), "choices.1 must be text"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_named(message, says):
-    with pytest.raises(ProtocolError) as refused:
+def test_what_is_wrong_with_a_message_is_named(message, error):
+    with pytest.raises(ProtocolError) as raised:
         parse_message(message)
-    assert refused.value.code == "invalid_message"
-    assert says in refused.value.message
+    assert raised.value.code == "invalid_message"
+    assert error in raised.value.message
 
 
 def test_long_words_of_a_client_are_not_repeated_in_full():
-    with pytest.raises(ProtocolError) as refused:
+    with pytest.raises(ProtocolError) as raised:
         parse_message(json.dumps({"type": "x" * 100_000}))
-    assert len(refused.value.message) < 300
+    assert len(raised.value.message) < 300
 
 
 def test_events_survive_json():

@@ -16,12 +16,25 @@ pytestmark = pytest.mark.xdist_group("live_sessions")
 CHOICES = ["yes", "no"]
 
 
+class LoadingModel(ScriptedModel):
+    """A model whose engine loads until a test lets it go on."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_load = threading.Event()
+
+    def ask(self, prefix, query):
+        self.requests.append((prefix, query))
+        assert self.may_load.wait(60)
+        yield from super().ask(prefix, query)
+
+
 def query(text="?", **fields):
     return {"type": "video.query", "text": text, **fields}
 
 
 def turns_of(model):
-    return [[question for question, _ in asked.turns] for _, asked in model.asked]
+    return [[question for question, _ in query.turns] for _, query in model.requests]
 
 
 def test_a_question_in_words_sees_the_last_ones_with_their_answers(begin):
@@ -33,8 +46,8 @@ def test_a_question_in_words_sees_the_last_ones_with_their_answers(begin):
     ask(client, "b")
     assert [ask(client, name)["turns"] for name in "cd"] == [2, 2]
     assert turns_of(model) == [[], [], ["a"], ["a", "b"], ["b", "c"]]
-    assert model.asked[2][1].turns == (("a", "0"),)
-    assert model.asked[1][1].text.startswith("choose\n")
+    assert model.requests[2][1].turns == (("a", "0"),)
+    assert model.requests[1][1].text.startswith("choose\n")
 
 
 def test_without_a_history_each_question_stands_alone_and_by_default_eight_are_seen(begin):
@@ -57,6 +70,14 @@ def test_a_history_that_does_not_fit_is_shortened(begin):
     client = start(begin, Narrow())
     send_frames(client, [0])
     assert [ask(client, name)["turns"] for name in "abcde"] == [0, 1, 1, 1, 1]
+
+
+def test_a_tokenizer_is_given_no_more_text_at_once_than_one_question_may_have(begin):
+    client = start(begin, system_prompt="s" * 5_000)
+    send_frames(client, [0])
+    assert [ask(client, name * 30_000)["turns"] for name in "abcd"] == [0, 1, 2, 2]
+    for fields in ({}, {"choices": CHOICES}):
+        assert client.exchange(query("x" * 99_000, **fields), "error")["code"] == "prompt_too_long"
 
 
 def test_a_question_that_failed_is_not_part_of_the_conversation(begin):
@@ -91,7 +112,7 @@ def test_a_question_that_waits_is_cancelled_by_its_id_and_the_others_are_answere
     send_frames(client, [0])
     for name in "abc":
         client.send(query(name, query_id=name))
-    until(lambda: model.asked)
+    until(lambda: model.requests)
     client.send({"type": "response.cancel", "query_id": "b"})
     model.may_answer.set()
     done = [event for event in client.until("response.done", 3) if event["type"] == "response.done"]
@@ -101,7 +122,7 @@ def test_a_question_that_waits_is_cancelled_by_its_id_and_the_others_are_answere
         ("c", "stop"),
     ]
     assert done[1]["first_token_ms"] is None
-    assert [asked.text for _, asked in model.asked] == ["a", "c"]
+    assert [query.text for _, query in model.requests] == ["a", "c"]
 
 
 def test_a_new_question_interrupts_those_before_it(begin):
@@ -111,7 +132,7 @@ def test_a_new_question_interrupts_those_before_it(begin):
     send_frames(client, [0])
     for name in "ab":
         client.send(query(name, query_id=name))
-    until(lambda: model.asked)
+    until(lambda: model.requests)
     client.send(query("c", query_id="c", interrupt=True))
     client.until("response.done", 2, finish_reason="cancelled")
     model.may_answer.set()
@@ -160,7 +181,10 @@ def test_a_question_that_takes_too_long_ends(begin, of):
     send_frames(client, [0])
     error = client.exchange(query(query_id="q", **limit if of == "query" else {}), "error")
     assert (error["code"], error["query_id"], error["is_fatal"]) == ("deadline_exceeded", "q", False)
-    assert records[client.session.session_id].rows[0]["code"] == "deadline_exceeded"
+    [row] = records[client.session.session_id].rows
+    assert (row["code"], row["message"]) == ("deadline_exceeded", "The question was not answered within 0.2 seconds.")
+    assert [row[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens")] == [0, 0, 0]
+    assert row["total_ms"] >= 200
     model.may_answer.set()
     assert ask(client, "b", deadline_s=60)["query"] == 1
 
@@ -215,7 +239,7 @@ def test_a_standing_question_is_answered_only_when_its_label_changes_clearly(beg
     for at in range(8):
         client.send(frame(0, time_s=at))
         events += client.until("frame.ack")
-        until(lambda seen=at: len(model.asked) == seen + 1 and not client.session.stats().waiting)
+        until(lambda seen=at: len(model.requests) == seen + 1 and not client.session.stats().waiting)
     assert model.probabilities == []
     client.send({"type": "video.done"})
     events += client.until("session.closed")
@@ -240,7 +264,7 @@ def test_a_standing_question_that_fails_says_so_once_and_goes_on(begin):
         model.fails_with = InferenceError("No.") if at != 3 else None
         client.send(frame(0, time_s=at))
         events += client.until("frame.ack")
-        until(lambda seen=at: len(model.asked) == seen + 1 and not client.session.stats().waiting)
+        until(lambda seen=at: len(model.requests) == seen + 1 and not client.session.stats().waiting)
     client.send({"type": "video.done"})
     events += client.until("session.closed")
     ends = [event.get("code", "done") for event in events if event["type"] in {"error", "response.done"}]
@@ -257,47 +281,31 @@ def test_a_slow_model_is_not_asked_a_standing_question_twice_at_once(begin):
     model.may_answer.set()
 
 
-@pytest.mark.parametrize("how", ["deadline", "cancel"])
-def test_a_question_ends_while_an_engine_that_was_lost_still_loads(begin, how):
-    may_load = threading.Event()
-
-    class Loading(ScriptedModel):
-        def ask(self, prefix, query):
-            self.asked.append((prefix, query))
-            assert may_load.wait(60)
-            yield from super().ask(prefix, query)
-
-    model = Loading()
+@pytest.mark.parametrize("ending", ["deadline", "cancel"])
+def test_a_question_ends_while_an_engine_that_was_lost_still_loads(begin, ending):
+    model = LoadingModel()
     client = start(begin, model)
     send_frames(client, [0])
-    client.send(query("a", query_id="a", **({"deadline_s": 0.1} if how == "deadline" else {})))
-    until(lambda: model.asked)
-    if how == "cancel":
+    client.send(query("a", query_id="a", **({"deadline_s": 0.1} if ending == "deadline" else {})))
+    until(lambda: model.requests)
+    if ending == "cancel":
         client.send({"type": "response.cancel", "query_id": "a"})
         assert client.last("response.done")["finish_reason"] == "cancelled"
     else:
         assert client.last("error")["code"] == "deadline_exceeded"
-    may_load.set()
+    model.may_load.set()
     assert ask(client, "b")["query"] == 1
 
 
 def test_abandoned_questions_keep_no_more_than_one_thread(begin):
-    may_load = threading.Event()
-
-    class Loading(ScriptedModel):
-        def ask(self, prefix, query):
-            self.asked.append((prefix, query))
-            assert may_load.wait(60)
-            yield from super().ask(prefix, query)
-
-    model = Loading()
+    model = LoadingModel()
     client = start(begin, model)
     send_frames(client, [0])
     for _ in range(5):
         client.send(query("a", deadline_s=0.1))
         assert client.last("error")["code"] == "deadline_exceeded"
-    assert len(model.asked) == 1
-    may_load.set()
+    assert len(model.requests) == 1
+    model.may_load.set()
     assert ask(client, "b")["query"] == 5
 
 
@@ -308,11 +316,11 @@ def test_a_question_whose_time_is_over_when_its_turn_comes_is_not_asked(begin):
     send_frames(client, [0])
     client.send(query("a"))
     client.send(query("b", query_id="b", deadline_s=0.05))
-    until(lambda: model.asked)
+    until(lambda: model.requests)
     time.sleep(0.1)
     model.may_answer.set()
     assert client.last("error")["query_id"] == "b"
-    assert [asked.text for _, asked in model.asked] == ["a"]
+    assert [query.text for _, query in model.requests] == ["a"]
 
 
 def test_a_question_interrupts_as_many_as_may_wait(begin):
@@ -327,13 +335,13 @@ def test_a_question_interrupts_as_many_as_may_wait(begin):
     assert client.last("response.done", finish_reason="stop")["query_id"] == "last"
 
 
-def test_a_client_cancels_what_it_knows_and_not_a_standing_question_of_which_it_has_not_heard(begin):
+def test_a_client_does_not_cancel_a_standing_question_of_which_it_has_not_heard(begin):
     model = ScriptedModel()
     model.may_answer.clear()
     client = start(begin, model)
     client.send(query("a", query_id="s", on_change=True, choices=CHOICES))
     send_frames(client, [0])
-    until(lambda: model.asked)
+    until(lambda: model.requests)
     assert client.exchange({"type": "response.cancel"}, "session.notice")["code"] == "nothing_cancelled"
     client.send(query("b", query_id="b"))
     client.send({"type": "response.cancel"})
@@ -346,8 +354,8 @@ def test_a_standing_question_has_its_time_from_when_it_is_asked(begin):
     """However long ago the last frame arrived."""
     client = start(begin)
     send_frames(client, [0])
-    time_s, arrived_s = client.session._window.clock
-    client.session._window.clock = time_s, arrived_s - 3600
+    time_s, arrived_s = client.session._intake.window.clock
+    client.session._intake.window.clock = time_s, arrived_s - 3600
     client.send(query("a", query_id="s", every_s=1, choices=CHOICES, deadline_s=600))
     assert client.last("response.done")["total_ms"] < 600_000
 
@@ -358,12 +366,12 @@ def test_a_standing_question_that_is_replaced_is_answered_no_more(begin):
     client = start(begin, model)
     client.send(query("old", query_id="s", every_s=1, choices=CHOICES))
     send_frames(client, [0])
-    until(lambda: model.asked)
+    until(lambda: model.requests)
     client.send(query("new", query_id="s", every_s=1, choices=CHOICES))
     assert client.last("response.done")["finish_reason"] == "cancelled"
     model.may_answer.set()
     assert client.last("response.done")["finish_reason"] == "stop"
-    assert model.asked[-1][1].text.startswith("new")
+    assert model.requests[-1][1].text.startswith("new")
 
 
 def test_a_frame_that_cannot_be_read_does_not_move_the_time_of_a_standing_question(begin):
@@ -386,7 +394,7 @@ def test_standing_questions_have_a_limit(begin):
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"every_s": 1}, "needs a query_id"),
         ({"on_change": True, "query_id": "q"}, "a question with on_change needs choices"),
@@ -394,6 +402,6 @@ def test_standing_questions_have_a_limit(begin):
         ({"every_s": 0.01, "query_id": "q"}, "every_s must be"),
     ],
 )
-def test_what_is_no_standing_question_is_named(fields, says):
-    with pytest.raises(ProtocolError, match=says):
+def test_an_invalid_standing_question_is_named(fields, message):
+    with pytest.raises(ProtocolError, match=message):
         parse_message(json.dumps(query(**fields)))

@@ -26,7 +26,7 @@ def of_pairs(count, fps=2.0):
 
 
 @given(STREAMS, st.integers(0, 9), st.floats(0.1, 60), st.sampled_from(["frames", "seconds"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_prompt_has_the_sink_and_at_least_the_window_and_only_the_following_prefix_takes_over(gaps, sink, size, unit):
     size = max(2, round(size)) if unit == "frames" else size
     window = Window(WindowRule(sink=sink, size=size, unit=unit))
@@ -98,11 +98,11 @@ def test_without_a_size_nothing_is_evicted():
 
 
 @pytest.mark.parametrize(
-    ("count", "most", "places"),
+    ("count", "most", "indices"),
     [(3, 5, [0, 1, 2]), (3, 3, [0, 1, 2]), (9, 1, [8]), (9, 2, [0, 8]), (9, 5, [0, 2, 4, 6, 8])],
 )
-def test_frames_are_spread_from_the_first_to_the_last(count, most, places):
-    assert spread(count, most) == places
+def test_frames_are_spread_from_the_first_to_the_last(count, most, indices):
+    assert spread(count, most) == indices
 
 
 def image(value, side=4):
@@ -153,6 +153,6 @@ def test_a_hash_distinguishes_pixels_times_and_shapes():
         (PIXELS, (float("nan"), 0.5)),
     ],
 )
-def test_an_item_that_is_none_is_refused(images, times_s):
+def test_an_invalid_pair_of_frames_is_refused(images, times_s):
     with pytest.raises(ValueError, match="must"):
         FramePair(images=images, times_s=times_s)

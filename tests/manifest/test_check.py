@@ -2,9 +2,7 @@ import polars as pl
 import pytest
 
 from infra.errors import ManifestError
-from infra.settings import StoreSettings
-from reelabel.sources.object_store import ObjectStore
-from tasks.manifest.check import check_manifest, check_row
+from tasks.manifest.check import check_manifest, check_row, require_choices
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.location import dataset_name, stat_manifest_files
 from tasks.manifest.table import open_jobs, read_jobs
@@ -29,8 +27,8 @@ def test_a_row_alone_is_checked_by_the_rules_of_a_manifest():
 
     broken, of_video = (check_row(row, questions=questions) for questions in (True, False))
 
-    told = check_manifest(pl.DataFrame([row]))
-    assert [sentence.partition(" 1 row")[0] for sentence in told] == broken
+    faults = check_manifest(pl.DataFrame([row]))
+    assert [sentence.partition(" 1 row")[0] for sentence in faults] == broken
     assert of_video == [rule for rule in broken if rule.startswith(("video_uri", "end_s"))]
     assert (len(broken), len(of_video)) == (5, 2)
     assert check_row(row | {"video_uri": "a.mp4", "end_s": None}, questions=False) == []
@@ -55,6 +53,7 @@ def test_a_row_alone_is_checked_by_the_rules_of_a_manifest():
         pytest.param(rows(answer=["maybe", "yes", None]), "answer is not one of choices", id="foreign answer"),
         pytest.param(rows(start_s=[-1.0, None, None]), "start_s is negative", id="negative start"),
         pytest.param(rows(end_s=[float("nan"), 1.0, None]), "end_s is not a finite number. 1 row", id="no number"),
+        pytest.param(rows(end_s=[1e308, 1e12, None]), "end_s is above 1,000,000,000,000; it is in", id="no time"),
         pytest.param(rows(start_s=[3.0] * 3, end_s=[2.0, 4.0, 5.0]), "end_s is not after start_s. 1 row", id="order"),
         pytest.param(rows(video_uri=["http:///x", "a", "b"]), "has no host", id="no host"),
         pytest.param(rows(video_uri=["data:video/mp4", "a", "b"]), "no comma before its data", id="no comma"),
@@ -105,28 +104,23 @@ def test_a_fault_shows_a_uri_without_inline_bytes_or_secrets():
     assert len(faults) < 400
 
 
-@pytest.fixture
-def objects():
-    return ObjectStore(StoreSettings())
-
-
-def test_jobs_are_read_from_every_file_of_a_glob(tmp_path, objects):
+def test_jobs_are_read_from_every_file_of_a_glob(tmp_path, local_objects):
     rows().write_parquet(tmp_path / "part-1.parquet")
     rows(job_id=["d", "e", "f"]).write_parquet(tmp_path / "part-2.parquet")
     (tmp_path / "notes.txt").write_text("no manifest")
 
-    jobs = read_jobs(f"{tmp_path}/part-*.parquet", objects)
+    jobs = read_jobs(f"{tmp_path}/part-*.parquet", local_objects)
 
     assert [job.job_id for job in jobs] == ["a", "b", "c", "d", "e", "f"]
     assert jobs[0].choices == ("yes", "no")
 
 
-def test_a_rows_own_prompt_parts_belong_to_its_job(tmp_path, objects):
+def test_a_rows_own_prompt_parts_belong_to_its_job(tmp_path, local_objects):
     wording = {"template": ["{prompt}{choices}", None, None], "examples": [None, "Q: one.", None]}
     rows(**wording).write_parquet(tmp_path / "worded.parquet")
     rows().write_parquet(tmp_path / "plain.parquet")
 
-    worded, plain = (read_jobs(str(tmp_path / f"{name}.parquet"), objects) for name in ("worded", "plain"))
+    worded, plain = (read_jobs(str(tmp_path / f"{name}.parquet"), local_objects) for name in ("worded", "plain"))
 
     assert [job.digest == other.digest for job, other in zip(worded, plain, strict=True)] == [False, False, True]
     assert (worded[0].template, worded[1].examples, plain[0].template) == ("{prompt}{choices}", "Q: one.", None)
@@ -161,18 +155,18 @@ def test_faults_of_rows_without_choices_are_named(changed, message):
     assert fault.startswith(message)
 
 
-def test_rows_without_choices_are_jobs_in_words(tmp_path, objects):
+def test_rows_without_choices_are_jobs_in_words(tmp_path, local_objects):
     deep = '{"a":' * 32 + "1" + "}" * 32
     mixed = rows(choices=[["yes", "no"], None, None], schema=[None, None, deep])
     mixed.write_parquet(tmp_path / "mixed.parquet")
     rows().drop("choices").write_parquet(tmp_path / "words.parquet")
 
-    with open_jobs(str(tmp_path / "mixed.parquet"), objects) as table:
+    with open_jobs(str(tmp_path / "mixed.parquet"), local_objects) as table:
         [part] = table.parts()
         jobs = rows_to_jobs(part.sort("row"))
         assert (table.words, table.first(2).words) == (2, 1)
         assert part.sort("row")["job_digest"].to_list() == [job.digest for job in jobs]
-    words = read_jobs(str(tmp_path / "words.parquet"), objects)
+    words = read_jobs(str(tmp_path / "words.parquet"), local_objects)
 
     assert [(job.choices, job.schema) for job in jobs] == [(("yes", "no"), None), ((), None), ((), deep)]
     assert [job.choices for job in words] == [()] * 3
@@ -180,63 +174,63 @@ def test_rows_without_choices_are_jobs_in_words(tmp_path, objects):
 
 
 @pytest.mark.parametrize("name", ["choice", "Choices", "choises"])
-def test_a_misspelt_column_of_choices_does_not_ask_for_words(tmp_path, objects, name):
+def test_a_misspelt_column_of_choices_does_not_ask_for_words(tmp_path, local_objects, name):
     rows(choices=[["yes", "no"]] * 3).rename({"choices": name}).write_parquet(tmp_path / "jobs.parquet")
 
     with pytest.raises(ManifestError, match=f"has no column choices, but {name}: rename it to choices"):
-        read_jobs(str(tmp_path / "jobs.parquet"), objects)
+        read_jobs(str(tmp_path / "jobs.parquet"), local_objects)
 
 
-def test_a_misspelt_column_of_schemas_does_not_ask_for_words_alone(tmp_path, objects):
+def test_a_misspelt_column_of_schemas_does_not_ask_for_words_alone(tmp_path, local_objects):
     rows(choices=[None] * 3, schemas=['{"a": 1}'] * 3).write_parquet(tmp_path / "jobs.parquet")
 
     with pytest.raises(ManifestError, match="has no column schema, but schemas: rename it to schema, or"):
-        read_jobs(str(tmp_path / "jobs.parquet"), objects)
+        read_jobs(str(tmp_path / "jobs.parquet"), local_objects)
 
 
-def test_files_of_which_only_some_have_choices_are_refused(tmp_path, objects):
+def test_files_of_which_only_some_have_choices_are_refused(tmp_path, local_objects):
     rows().write_parquet(tmp_path / "a.parquet")
     rows(job_id=["d", "e", "f"]).drop("choices").write_parquet(tmp_path / "b.parquet")
 
     with pytest.raises(ManifestError, match=r"b\.parquet has no column choices, which other files of .*; add it"):
-        read_jobs(str(tmp_path / "*.parquet"), objects)
+        read_jobs(str(tmp_path / "*.parquet"), local_objects)
 
 
-def test_videos_are_described_whatever_columns_of_questions_files_have(tmp_path, objects):
+def test_videos_are_described_whatever_columns_of_questions_files_have(tmp_path, local_objects):
     rows().write_parquet(tmp_path / "a.parquet")
     more = rows(job_id=["d", "e", "f"]).rename({"choices": "choice"})
     more.write_parquet(tmp_path / "b.parquet")
 
-    with open_jobs(f"{tmp_path}/*.parquet", objects, questions=False) as table:
+    with open_jobs(f"{tmp_path}/*.parquet", local_objects, questions=False) as table:
         assert len(table) == 6
-    with pytest.raises(ManifestError, match="has no column choices"), open_jobs(f"{tmp_path}/*.parquet", objects):
+    with pytest.raises(ManifestError, match="has no column choices"), open_jobs(f"{tmp_path}/*.parquet", local_objects):
         pass
 
 
-def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):
+def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, local_objects, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows().write_parquet(tmp_path / "a.parquet")
     (tmp_path / "old").mkdir()
     rows().write_parquet(tmp_path / "old" / "b.parquet")
 
     for uri in ("*.parquet", "./*.parquet", f"{tmp_path.as_uri()}/*.parquet"):
-        assert len(read_jobs(uri, objects)) == 3
+        assert len(read_jobs(uri, local_objects)) == 3
 
 
 @pytest.mark.parametrize("name", ["jobs [1].parquet", "jobs*.parquet", "why?.parquet"])
-def test_a_file_whose_name_looks_like_a_glob_is_taken_literally(tmp_path, objects, name):
+def test_a_file_whose_name_looks_like_a_glob_is_taken_literally(tmp_path, local_objects, name):
     rows().write_parquet(tmp_path / name)
     rows(job_id=["d", "e", "f"]).write_parquet(tmp_path / "jobs 1.parquet")
 
-    assert [job.job_id for job in read_jobs(f"{tmp_path}/{name}", objects)] == ["a", "b", "c"]
-    assert [info.uri for info in stat_manifest_files(f"{tmp_path}/{name}", objects)] == [f"{tmp_path}/{name}"]
+    assert [job.job_id for job in read_jobs(f"{tmp_path}/{name}", local_objects)] == ["a", "b", "c"]
+    assert [info.uri for info in stat_manifest_files(f"{tmp_path}/{name}", local_objects)] == [f"{tmp_path}/{name}"]
 
 
-def test_a_missing_manifest_is_named(tmp_path, objects):
+def test_a_missing_manifest_is_named(tmp_path, local_objects):
     with pytest.raises(ManifestError, match="no manifest file at"):
-        read_jobs(str(tmp_path / "gone.parquet"), objects)
+        read_jobs(str(tmp_path / "gone.parquet"), local_objects)
     with pytest.raises(ManifestError, match="No file matches"):
-        read_jobs(f"{tmp_path}/*.parquet", objects)
+        read_jobs(f"{tmp_path}/*.parquet", local_objects)
 
 
 @pytest.mark.parametrize(
@@ -295,3 +289,9 @@ def test_a_message_about_a_long_text_is_short():
     frame = rows(job_id=["j" * 10**6, "b", "c"], choices=[["a" * 10**6]] * 3, task=["\0" * 10**6] * 3)
 
     assert max(map(len, check_manifest(frame))) < 1000
+
+
+def test_answers_in_words_cannot_be_compared_with_known_ones():
+    require_choices("m.parquet", has_choices=True)
+    with pytest.raises(ManifestError, match=r"No job of m\.parquet has choices"):
+        require_choices("m.parquet", has_choices=False)

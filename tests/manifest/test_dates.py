@@ -8,6 +8,7 @@ from tasks.manifest.location import (
     check_date_placeholders,
     fill_date_placeholders,
     has_date_placeholders,
+    is_one_file,
     nightly_dataset,
 )
 
@@ -62,3 +63,11 @@ def test_a_misspelt_date_is_refused(text):
 )
 def test_every_night_has_a_dataset_of_its_own(manifest, dataset):
     assert nightly_dataset(manifest) == dataset
+
+
+@pytest.mark.parametrize(
+    ("manifest", "is_one"),
+    [("s3://b/jobs.parquet", True), ("s3://b/*.parquet", False), ("s3://b/{scheduled_date}.parquet", False)],
+)
+def test_a_manifest_without_dates_and_globs_is_the_same_file_every_night(manifest, is_one):
+    assert is_one_file(manifest) == is_one

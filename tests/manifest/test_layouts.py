@@ -33,8 +33,8 @@ def write(path, text):
 
 def test_nextqa_is_read_with_its_video_map(tmp_path):
     questions = write(tmp_path / "val.csv", NEXTQA)
-    places = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
-    video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(places))
+    paths = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
+    video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(paths))
 
     frame = valid(read_nextqa, QuestionFiles(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
 
@@ -59,7 +59,7 @@ def test_nextqa_as_parquet_makes_the_same_jobs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "places", "message"),
+    ("text", "video_map_content", "message"),
     [
         (
             "video,question\n1,what\n",
@@ -72,8 +72,8 @@ def test_nextqa_as_parquet_makes_the_same_jobs(tmp_path):
         (NEXTQA.replace(",0,6,", ",roll,6,"), {}, "the answer 'roll' is not a number from 0 to 4"),
     ],
 )
-def test_anything_but_nextqa_is_refused(tmp_path, text, places, message):
-    video_map = write(tmp_path / "map.json", json.dumps(places)) if places else None
+def test_anything_but_nextqa_is_refused(tmp_path, text, video_map_content, message):
+    video_map = write(tmp_path / "map.json", json.dumps(video_map_content)) if video_map_content else None
 
     with pytest.raises(ManifestError, match=message):
         valid(read_nextqa, QuestionFiles(path=write(tmp_path / "val.csv", text), video_map=video_map))
@@ -337,13 +337,13 @@ def test_an_answer_that_names_two_choices_or_none_is_refused(tmp_path, choices, 
 
 def test_a_video_given_by_its_full_uri_keeps_it(tmp_path):
     columns = {"job_id": "n", "video_uri": "file", "prompt": "q", "choices": "c"}
-    places = ["s3://bucket/a.mp4", "https://h/c.mp4", "/data/b.mp4", "day/d.mp4"]
-    lines = "".join(f"{number},{place},Who?,x|y\n" for number, place in enumerate(places))
+    uris = ["s3://bucket/a.mp4", "https://h/c.mp4", "/data/b.mp4", "day/d.mp4"]
+    lines = "".join(f"{number},{uri},Who?,x|y\n" for number, uri in enumerate(uris))
     path = write(tmp_path / "any.csv", f"n,file,q,c\n{lines}")
 
     frame = valid(read_mapped, QuestionFiles(path=path, videos="/folder", columns=columns))
 
-    assert frame["video_uri"].to_list() == [*places[:3], "/folder/day/d.mp4"]
+    assert frame["video_uri"].to_list() == [*uris[:3], "/folder/day/d.mp4"]
 
 
 def test_choices_may_be_in_one_column_and_fewer_than_the_columns(tmp_path):

@@ -44,7 +44,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "s3://b/picture.png"}}
 TEXT = {"type": "text", "text": "Which?"}
 
 
-def asked(**columns):
+def manifest_rows(**columns):
     [count] = {len(values) for values in columns.values()}
     return pl.DataFrame(
         {"job_id": [f"j{n}" for n in range(count)], "choices": [["a", "b"]] * count} | columns, strict=False
@@ -52,7 +52,7 @@ def asked(**columns):
 
 
 def several(*uris, **more):
-    return asked(
+    return manifest_rows(
         video_uris=[[*each] if each is not None else None for each in uris], prompt=["Which?"] * len(uris), **more
     )
 
@@ -83,7 +83,9 @@ def test_a_row_lists_several_videos_which_are_shown_in_their_order(tmp_path):
 
 
 def test_messages_show_videos_and_images_in_their_order(tmp_path):
-    frame = asked(messages=[messages(CLIP, TEXT, PICTURE, OTHER), messages(PICTURE, CLIP, TEXT), messages(CLIP, TEXT)])
+    frame = manifest_rows(
+        messages=[messages(CLIP, TEXT, PICTURE, OTHER), messages(PICTURE, CLIP, TEXT), messages(CLIP, TEXT)]
+    )
 
     mixed, pictured, plain = jobs_of(frame, tmp_path)
 
@@ -96,7 +98,7 @@ def test_messages_show_videos_and_images_in_their_order(tmp_path):
 
 def test_a_list_of_one_video_is_the_job_that_the_video_alone_is(tmp_path):
     (listed,) = jobs_of(several(["a.mp4"]), tmp_path)
-    (alone,) = jobs_of(asked(video_uri=["a.mp4"], prompt=["Which?"]), tmp_path)
+    (alone,) = jobs_of(manifest_rows(video_uri=["a.mp4"], prompt=["Which?"]), tmp_path)
 
     assert listed == alone
     assert listed.digest == alone.digest
@@ -126,16 +128,16 @@ def test_rows_with_one_video_and_with_several_can_be_mixed(tmp_path):
             "start_s and end_s are given with several videos; leave them out, and cut the videos before.",
         ),
         (
-            asked(messages=[messages(CLIP, TEXT)], video_uris=[["a.mp4"]]),
+            manifest_rows(messages=[messages(CLIP, TEXT)], video_uris=[["a.mp4"]]),
             "messages: video_uris given both in messages and in a column; leave one out.",
         ),
-        (asked(messages=[messages(PICTURE, TEXT)]), "messages: expected a video, found none."),
+        (manifest_rows(messages=[messages(PICTURE, TEXT)]), "messages: expected a video, found none."),
         (
-            asked(messages=[messages(CLIP, TEXT, {"type": "image_url"})]),
+            manifest_rows(messages=[messages(CLIP, TEXT, {"type": "image_url"})]),
             "messages: a part of type 'image_url' without its URL.",
         ),
         (
-            asked(video_uris=[[1, 2]], prompt=["Which?"]).cast({"video_uris": pl.List(pl.Float64)}),
+            manifest_rows(video_uris=[[1, 2]], prompt=["Which?"]).cast({"video_uris": pl.List(pl.Float64)}),
             "Column video_uris has type List(Float64); it must be List(String).",
         ),
     ],
@@ -145,7 +147,7 @@ def test_each_fault_of_several_videos_is_told_once(frame, rule):
 
 
 def test_a_segment_is_that_of_the_only_video_beside_images(tmp_path):
-    (job,) = jobs_of(asked(messages=[messages(PICTURE, CLIP, TEXT)], start_s=[1.0], end_s=[2.0]), tmp_path)
+    (job,) = jobs_of(manifest_rows(messages=[messages(PICTURE, CLIP, TEXT)], start_s=[1.0], end_s=[2.0]), tmp_path)
 
     assert views_of(job, Sampling()) == (
         View("s3://b/picture.png", "image"),
@@ -163,7 +165,7 @@ def test_bad_rows_are_left_out_when_asked_to_keep_going(tmp_path):
 
 
 def test_an_audit_reads_the_digests_that_a_run_has_written(tmp_path):
-    frame = asked(messages=[messages(CLIP, PICTURE, TEXT), messages(CLIP, TEXT)])
+    frame = manifest_rows(messages=[messages(CLIP, PICTURE, TEXT), messages(CLIP, TEXT)])
     jobs = jobs_of(frame, tmp_path)
 
     with open_manifest(str(tmp_path / "jobs.parquet"), OBJECTS) as files:
@@ -173,7 +175,9 @@ def test_an_audit_reads_the_digests_that_a_run_has_written(tmp_path):
 
 
 def test_a_video_is_described_alone(tmp_path):
-    asked(messages=[messages(CLIP, PICTURE, TEXT), messages(CLIP, TEXT)]).write_parquet(tmp_path / "jobs.parquet")
+    manifest_rows(messages=[messages(CLIP, PICTURE, TEXT), messages(CLIP, TEXT)]).write_parquet(
+        tmp_path / "jobs.parquet"
+    )
 
     with open_jobs(str(tmp_path / "jobs.parquet"), OBJECTS, keep_going=True, questions=False) as table:
         assert table.rejects["reason"].to_list() == [
@@ -183,7 +187,7 @@ def test_a_video_is_described_alone(tmp_path):
 
 
 def test_a_users_own_column_media_changes_nothing(tmp_path):
-    (job,) = jobs_of(asked(video_uri=["a.mp4"], prompt=["Which?"], media=["tape"]), tmp_path)
+    (job,) = jobs_of(manifest_rows(video_uri=["a.mp4"], prompt=["Which?"], media=["tape"]), tmp_path)
 
     assert job.media is None
 
@@ -204,11 +208,11 @@ def test_a_layout_has_one_video_a_row(tmp_path):
 
 def test_openai_batches_may_show_several_videos_and_images(tmp_path):
     path = tmp_path / "batch.jsonl"
-    asked_of = {"choices": '["a", "b"]'}
+    metadata = {"choices": '["a", "b"]'}
     bodies = [json.loads(messages(CLIP, TEXT, PICTURE)), json.loads(messages(OTHER, TEXT))]
     path.write_text(
         "\n".join(
-            json.dumps({"custom_id": f"j{number}", "body": {"messages": body, "metadata": asked_of}})
+            json.dumps({"custom_id": f"j{number}", "body": {"messages": body, "metadata": metadata}})
             for number, body in enumerate(bodies)
         )
     )
@@ -278,7 +282,7 @@ def test_jobs_on_several_videos_or_images_cannot_be_cut_into_chunks():
     require_cuttable(job_table([ONE]).parts(), spec, manifest="jobs.parquet")
     for several in (MANY, pictured):
         with pytest.raises(
-            ManifestError, match=r"must show one video and no image; leave out chunk_s\. 1 row, first row 1"
+            ManifestError, match=r"must show one video and no image; set chunk_s to 0\. 1 row, first row 1"
         ):
             require_cuttable(job_table([ONE, several]).parts(), spec, manifest="jobs.parquet")
 

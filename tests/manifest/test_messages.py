@@ -18,7 +18,7 @@ def chat(*parts, system=None):
     return [*system_messages, {"role": "user", "content": [*parts]}]
 
 
-def manifest(*messages, **more):
+def manifest_rows(*messages, **more):
     columns = {
         "job_id": [f"j{number}" for number in range(len(messages))],
         "choices": [["red", "green"]] * len(messages),
@@ -41,18 +41,18 @@ def jobs_of(frame, tmp_path):
     ],
 )
 def test_messages_give_the_video_the_question_and_the_system_prompt(tmp_path, video):
-    (job,) = jobs_of(manifest(chat(video, TEXT, system="Be brief.")), tmp_path)
+    (job,) = jobs_of(manifest_rows(chat(video, TEXT, system="Be brief.")), tmp_path)
 
     assert (job.video_uri, job.prompt, job.system_prompt) == ("s3://b/v.mp4", "What colour?", "Be brief.")
     assert job.digest
 
 
 def test_messages_may_be_lists_of_structs(tmp_path):
-    frame = manifest(None, None).with_columns(messages=pl.Series([chat(VIDEO, TEXT), chat(TEXT, VIDEO)]))
+    frame = manifest_rows(None, None).with_columns(messages=pl.Series([chat(VIDEO, TEXT), chat(TEXT, VIDEO)]))
 
     struct_jobs, text_jobs = (
         jobs_of(frame, tmp_path),
-        jobs_of(manifest(chat(VIDEO, TEXT), chat(TEXT, VIDEO)), tmp_path),
+        jobs_of(manifest_rows(chat(VIDEO, TEXT), chat(TEXT, VIDEO)), tmp_path),
     )
 
     assert isinstance(frame.schema["messages"], pl.List)
@@ -61,7 +61,7 @@ def test_messages_may_be_lists_of_structs(tmp_path):
 
 
 def test_rows_with_and_without_messages_can_be_mixed(tmp_path):
-    frame = manifest(chat(VIDEO, TEXT), None, video_uri=[None, "a.mp4"], prompt=[None, "Who?"])
+    frame = manifest_rows(chat(VIDEO, TEXT), None, video_uri=[None, "a.mp4"], prompt=[None, "Who?"])
 
     assert [(job.video_uri, job.prompt) for job in jobs_of(frame, tmp_path)] == [
         ("s3://b/v.mp4", "What colour?"),
@@ -89,7 +89,7 @@ def test_rows_with_and_without_messages_can_be_mixed(tmp_path):
     ],
 )
 def test_each_fault_of_messages_is_named_with_its_rows(messages, message):
-    faults = check_manifest(manifest(chat(VIDEO, TEXT), messages, messages))
+    faults = check_manifest(manifest_rows(chat(VIDEO, TEXT), messages, messages))
 
     assert [message in fault for fault in faults] == [True], faults
     assert faults[0].startswith(("messages", "prompt", "video_uri"))
@@ -101,27 +101,27 @@ def test_values_that_json_cannot_represent_are_not_text_and_are_ignored_elsewher
     text = [chat(VIDEO, TEXT | {"text": value})]
     beside = [chat(VIDEO, TEXT | {"seen": value})]
 
-    faults = check_manifest(manifest(None).with_columns(messages=pl.Series(text)))
-    (job,) = jobs_of(manifest(None).with_columns(messages=pl.Series(beside)), tmp_path)
+    faults = check_manifest(manifest_rows(None).with_columns(messages=pl.Series(text)))
+    (job,) = jobs_of(manifest_rows(None).with_columns(messages=pl.Series(beside)), tmp_path)
 
     assert faults == ["messages: a part of type 'text' without its text. 1 row, first row 0 (job_id 'j0')."]
     assert job.prompt == "What colour?"
 
 
 def test_fields_given_by_messages_may_not_be_given_twice():
-    frame = manifest(chat(VIDEO, TEXT), video_uri=["a.mp4"], prompt=["Who?"])
+    frame = manifest_rows(chat(VIDEO, TEXT), video_uri=["a.mp4"], prompt=["Who?"])
 
     [fault] = check_manifest(frame)
     assert "messages: video_uri and prompt given both in messages and in a column; leave one out. 1 row" in fault
 
 
 def test_a_system_prompt_may_accompany_messages_without_one(tmp_path):
-    (job,) = jobs_of(manifest(chat(VIDEO, TEXT), system_prompt=["Be brief."]), tmp_path)
+    (job,) = jobs_of(manifest_rows(chat(VIDEO, TEXT), system_prompt=["Be brief."]), tmp_path)
 
     assert job.system_prompt == "Be brief."
 
 
 def test_rows_without_messages_still_need_a_video():
-    faults = check_manifest(manifest(chat(VIDEO, TEXT), None, None))
+    faults = check_manifest(manifest_rows(chat(VIDEO, TEXT), None, None))
 
     assert [fault.partition(",")[0] for fault in faults] == ["video_uri is null. 2 rows", "prompt is null. 2 rows"]

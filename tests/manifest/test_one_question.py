@@ -6,13 +6,13 @@ from reelabel.errors import ConfigurationError
 from tasks.manifest.one_question import QuestionOnVideos
 
 
-def asked(source, prompt="Is it?", choices="yes|no"):
+def question_on(source, prompt="Is it?", choices="yes|no"):
     return QuestionOnVideos.of(source, prompt, choices)
 
 
 @pytest.mark.parametrize("source", ["jobs.parquet", "s3://b/jobs/*.parquet", "s3://b/jobs", "mp4"])
 def test_without_a_question_the_source_is_a_manifest(source):
-    assert asked(source, None, None) is None
+    assert question_on(source, None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_without_a_question_the_source_is_a_manifest(source):
 )
 def test_videos_that_nobody_asks_about_are_no_manifest(source, fault):
     with pytest.raises(ConfigurationError, match=fault):
-        asked(source, None, None)
+        question_on(source, None, None)
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_videos_that_nobody_asks_about_are_no_manifest(source, fault):
 )
 def test_a_question_that_cannot_be_asked_is_refused(arguments, fault):
     with pytest.raises(ConfigurationError, match=fault):
-        asked(*arguments)
+        question_on(*arguments)
 
 
 def test_a_question_is_asked_with_choices_or_in_words():
-    assert asked("/v/") == QuestionOnVideos(source="/v", prompt="Is it?", choices=("yes", "no"))
-    assert asked("/v", choices=None).choices == ()
-    assert asked("/").source == "/"
+    assert question_on("/v/") == QuestionOnVideos(source="/v", prompt="Is it?", choices=("yes", "no"))
+    assert question_on("/v", choices=None).choices == ()
+    assert question_on("/").source == "/"
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "expected"),
     [
         ("/v/holiday films", "holiday-films"),
         ("/v/holiday films.mp4", "holiday-films"),
@@ -66,10 +66,10 @@ def test_a_question_is_asked_with_choices_or_in_words():
         (f"/{'n' * 99}", "n" * 40),
     ],
 )
-def test_a_question_is_named_after_its_videos_and_its_words(source, words):
-    question = asked(source)
+def test_a_question_is_named_after_its_videos_and_its_words(source, expected):
+    question = question_on(source)
     name, _, digest = question.name.rpartition("-")
 
-    assert (name, len(digest)) == (words, 12)
-    assert asked(source).name == question.name
-    assert len({question.name, asked(source, choices=None).name, asked(source, "Is it so?").name}) == 3
+    assert (name, len(digest)) == (expected, 12)
+    assert question_on(source).name == question.name
+    assert len({question.name, question_on(source, choices=None).name, question_on(source, "Is it so?").name}) == 3

@@ -71,10 +71,10 @@ def test_published_nextqa_files_import_and_their_duplicates_are_reported(tmp_pat
 def test_a_flat_nextqa_folder_is_warned_of(tmp_path):
     source, target = write_nextqa(tmp_path, "val"), str(tmp_path / "jobs.parquet")
 
-    told = reelabel({}, "manifest", "import", source, target, "--layout", "nextqa", "--keep-going").stdout
+    stdout = reelabel({}, "manifest", "import", source, target, "--layout", "nextqa", "--keep-going").stdout
 
-    assert f"Without --video-map, every video is expected at {tmp_path}/<video>.mp4" in told
-    assert "map_vid_vidorID.json" in told
+    assert f"Without --video-map, every video is expected at {tmp_path}/<video>.mp4" in stdout
+    assert "map_vid_vidorID.json" in stdout
 
 
 def write_mvbench(folder: Path):

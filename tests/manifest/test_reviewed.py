@@ -14,7 +14,7 @@ MESSAGES = json.dumps([{"role": "user", "content": PARTS}])
 
 
 @pytest.fixture
-def manifest(tmp_path):
+def mixed_manifest(tmp_path):
     """A manifest with jobs of one video, of two, and of messages; the first has an answer."""
     pl.DataFrame(
         {
@@ -32,24 +32,24 @@ def manifest(tmp_path):
 
 
 @pytest.fixture
-def read(tmp_path, manifest):
+def read(tmp_path, mixed_manifest):
     """Return a function that reads an export of tasks."""
 
     def read(*tasks):
         (tmp_path / "export.json").write_text(json.dumps(tasks))
-        return read_label_studio(tmp_path / "export.json", str(manifest), ObjectStore())
+        return read_label_studio(tmp_path / "export.json", str(mixed_manifest), ObjectStore())
 
     return read
 
 
 @pytest.fixture
-def read_samples(tmp_path, manifest):
+def read_samples(tmp_path, mixed_manifest):
     """Return a function that reads an export of samples, each given as a job's id and its answer."""
 
     def read_samples(*frames):
         samples = [{"job_id": job_id, "ground_truth": answer and {"label": answer}} for job_id, answer in frames]
         (tmp_path / "samples.json").write_text(json.dumps({"samples": samples}))
-        return read_fiftyone(tmp_path / "samples.json", str(manifest), ObjectStore())
+        return read_fiftyone(tmp_path / "samples.json", str(mixed_manifest), ObjectStore())
 
     return read_samples
 
@@ -141,8 +141,8 @@ def test_frames_of_a_job_with_different_answers_are_rejected(read_samples):
         ('{"samples": [{"job_id": "one", "ground_truth": 5}]}', "No job of .* has an answer yet"),
     ],
 )
-def test_anything_but_samples_with_answers_is_refused(tmp_path, manifest, content, fault):
+def test_anything_but_samples_with_answers_is_refused(tmp_path, mixed_manifest, content, fault):
     (tmp_path / "samples.json").write_text(content)
 
     with pytest.raises(ManifestError, match=fault):
-        read_fiftyone(tmp_path / "samples.json", str(manifest), ObjectStore())
+        read_fiftyone(tmp_path / "samples.json", str(mixed_manifest), ObjectStore())

@@ -39,7 +39,7 @@ def plan_shards(jobs, *, target_jobs, parts=1):
 COUNTS = st.lists(st.integers(1, 250), min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(counts=COUNTS, target=st.integers(50, 200), seed=st.integers(0, 9))
 def test_shards_are_the_same_in_any_order(counts, target, seed):
     jobs = jobs_of_videos(counts)
@@ -60,7 +60,7 @@ def test_neighbours_share_a_shard_and_shards_are_shuffled():
         assert list(shard.video_uris) == [f"v{n:04}.mp4" for n in range(first, first + 100)]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(counts=COUNTS, target=st.integers(50, 200), parts=st.integers(2, 9))
 def test_jobs_read_in_parts_are_complete_and_in_shards_of_the_same_sizes(counts, target, parts):
     jobs = jobs_of_videos(counts)
@@ -89,7 +89,7 @@ def test_the_division_into_shards_is_pinned():
 LARGE_COUNTS = st.lists(st.integers(1, 250) | st.integers(200, 900), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(counts=LARGE_COUNTS, target=st.integers(50, 200))
 def test_every_job_is_in_one_shard_and_only_large_videos_are_in_several(counts, target):
     shards = plan_shards(jobs_of_videos(counts), target_jobs=target)
@@ -104,7 +104,7 @@ def test_every_job_is_in_one_shard_and_only_large_videos_are_in_several(counts, 
         assert times == 1 if jobs <= 200 else max(own) - min(own) <= 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(counts=COUNTS, seed=st.integers(0, 9))
 def test_jobs_on_one_video_are_adjacent(counts, seed):
     jobs = jobs_of_videos(counts)
@@ -114,7 +114,7 @@ def test_jobs_on_one_video_are_adjacent(counts, seed):
         assert [uri for uri, _ in groupby(shard.jobs, lambda job: job.video_uri)] == list(shard.video_uris)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(counts=LARGE_COUNTS, target=st.integers(50, 200))
 def test_shards_hold_50_to_200_jobs_except_the_last(counts, target):
     shards = plan_shards(jobs_of_videos(counts), target_jobs=target)

@@ -67,13 +67,13 @@ def test_the_question_is_that_of_all_videos_or_of_each_and_never_of_both():
             VideoFiles(uri="/v", objects=ObjectStore(), **options)
 
 
-@pytest.mark.parametrize("place", ["", "/etc/a.mp4", "s3://b/a.mp4", "../a.mp4", "a/../../b.mp4"])
-def test_a_path_stays_below_its_folder(place):
+@pytest.mark.parametrize("path", ["", "/etc/a.mp4", "s3://b/a.mp4", "../a.mp4", "a/../../b.mp4"])
+def test_a_path_stays_below_its_folder(path):
     source = VideoFiles(uri="/v/", objects=ObjectStore(), prompt="?")
 
     assert source.uri_of("a/b..c.mp4") == "/v/a/b..c.mp4"
     with pytest.raises(ValueError, match="does not lie below /v/"):
-        source.uri_of(place)
+        source.uri_of(path)
 
 
 @pytest.mark.parametrize(

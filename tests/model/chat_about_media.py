@@ -40,18 +40,18 @@ def chat(llm, shown, question, allowed):
     }
 
 
-def main(asked_path, told_path):
-    config, frame_files, questions, allowed = pickle.loads(Path(asked_path).read_bytes())
-    renderer, told = InputRenderer(config), []
+def main(questions_path, results_path):
+    config, frame_files, questions, allowed = pickle.loads(Path(questions_path).read_bytes())
+    renderer, results = InputRenderer(config), []
     for question in questions:
         media = [HashedMedium.of(each.kind, frame_files[each.file_id]) for each in question.shown]
-        told.append({"ours": renderer.render(renderer.prompt(question, media))["prompt_token_ids"]})
+        results.append({"ours": renderer.render(renderer.prompt(question, media))["prompt_token_ids"]})
     media_io = {"video": {"video_backend": "reelabel_frames"}}
     llm = LLM(**vllm_arguments(config) | {"media_io_kwargs": media_io})
-    for question, found in zip(questions, told, strict=True):
+    for question, found in zip(questions, results, strict=True):
         shown = [(each.kind, frame_files[each.file_id]) for each in question.shown]
         found.update(chat(llm, shown, question, allowed))
-    Path(told_path).write_text(json.dumps(told))
+    Path(results_path).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

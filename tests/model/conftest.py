@@ -10,10 +10,10 @@ from tests import stub_engine
 @pytest.fixture
 def make_engine(tmp_path):
     """Make processes of the stub engine, which loads `tmp_path / "model"`; each ends with the test."""
-    made = []
+    engines = []
 
     def make(kind=EngineProcess, *, start_timeout_s=60, answer_timeout_s=600, **config):
-        made.append(
+        engines.append(
             kind(
                 EngineConfig(**{"model": str(tmp_path / "model")} | config),
                 log_path=tmp_path / "engine.log",
@@ -22,9 +22,9 @@ def make_engine(tmp_path):
                 command=stub_engine.COMMAND,
             )
         )
-        made[-1].start()
-        return made[-1]
+        engines[-1].start()
+        return engines[-1]
 
     yield make
-    for engine in made:
+    for engine in engines:
         engine.close()

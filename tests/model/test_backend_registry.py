@@ -1,6 +1,8 @@
 """Backends are chosen by name: vLLM's engines, a server, or a third-party backend."""
 
 import os
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,22 +14,22 @@ from infra.errors import EngineClosedError
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.frames.frame_file import read_frames
-from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineInfo, EngineTimes
 from tasks.database.tables import RESULT, RUN
-from tasks.demo.clips import Encoding, write_clip, write_manifest
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, ModelIdentity, RunSpec
-from tasks.model.backend import Backend, InferenceBackend, backend_of, require_media
+from tasks.model.backend import Backend, InferenceBackend, backend_of, require_media, require_words
+from tasks.model.engine import vllm_backend
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import VLLM, EnginePool, engine_config
 from tasks.model.identity import TINY_MODEL, ModelInfo, read_model_info
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel
+from tests.manifests import COLOURS, store_colours
 from tests.model.adapters import make_adapter
 
 SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
-COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
 
 
 class ColourMatcher(InferenceBackend):
@@ -80,30 +82,15 @@ NAME = f"{__name__}:BACKEND"
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, own_services):
-    """A clip of each colour on S3, and a job about each."""
-    folder = tmp_path_factory.mktemp("colours")
-    objects, root = ObjectStore(own_services.store), f"{own_services.store.uri}/colours"
-    rows = []
-    for name, colour in COLOURS.items():
-        write_clip(
-            folder / f"{name}.mp4",
-            np.full((48, 56, 56, 3), colour, np.uint8),
-            Encoding(container="mp4", codec="libx264", gop=12),
-        )
-        job = {"job_id": name, "video_uri": f"{root}/{name}.mp4", "prompt": "Which colour is it?"}
-        rows.append(job | {"choices": list(COLOURS), "answer": name, "task": "colour", "subtask": "mp4"})
-    write_manifest(folder / "manifest.parquet", rows)
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
-    return f"{root}/manifest.parquet"
+def colour_manifest(tmp_path_factory, own_services):
+    return store_colours(tmp_path_factory.mktemp("colours"), own_services.store)
 
 
 @pytest.mark.system
-def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
+def test_a_third_party_backend_labels_a_manifest(own_services, colour_manifest):
     environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": NAME, "COLUMNS": "160"}
 
-    run = reelabel(environment, "classify", manifest)
+    run = reelabel(environment, "classify", colour_manifest)
     doctor = reelabel(environment, "doctor")
 
     assert run.returncode == 0, run.stderr
@@ -116,10 +103,10 @@ def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
     assert versions["colour-matcher"] == "1"
 
 
-def test_a_backend_without_a_model_of_that_name_is_explained(own_services, manifest):
+def test_a_backend_without_a_model_of_that_name_is_explained(own_services, colour_manifest):
     environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": NAME, "COLUMNS": "160"}
 
-    run = reelabel(environment, "classify", manifest, "--model", "other")
+    run = reelabel(environment, "classify", colour_manifest, "--model", "other")
 
     assert run.returncode == 2
     assert "The backend colour has no model other; leave out the name." in run.stderr
@@ -141,7 +128,7 @@ def test_a_backend_that_cannot_be_used_is_named(name, fault):
 
 
 @pytest.mark.parametrize(
-    ("backend", "spec", "message"),
+    ("backend", "changes", "message"),
     [
         (ColourBackend(), {}, "The backend colour shows one video per question, but jobs show 2 videos and 1 image"),
         (OPENAI, {"frames_as": "images"}, r"With frames sent as images, .*jobs show 2 videos and 1 image"),
@@ -158,20 +145,30 @@ def test_a_backend_that_cannot_be_used_is_named(name, fault):
     ],
     ids=["another package", "images", "pruned", "relevant"],
 )
-def test_several_videos_are_refused_where_they_would_be_shown_in_part(backend, spec, message):
-    made = RunSpec(model=ModelIdentity(name="m"), **spec)
+def test_several_videos_are_refused_where_they_would_be_shown_in_part(backend, changes, message):
+    spec = RunSpec(model=ModelIdentity(name="m"), **changes)
 
-    require_media(backend, made, MediaCounts(videos=1, images=0), Settings())
+    require_media(backend, spec, MediaCounts(videos=1, images=0), Settings())
     with pytest.raises(ConfigurationError, match=message):
-        require_media(backend, made, MediaCounts(videos=2, images=1), Settings())
+        require_media(backend, spec, MediaCounts(videos=2, images=1), Settings())
+
+
+def test_jobs_without_choices_need_a_backend_that_writes():
+    require_words(VLLM, words=1)
+    require_words(ColourBackend(), words=0)
+
+    with pytest.raises(
+        ConfigurationError, match="The backend colour answers by choices alone, but some jobs have none"
+    ):
+        require_words(ColourBackend(), words=1)
 
 
 def test_times_of_several_videos_do_not_travel_beside_pngs():
-    made, settings = RunSpec(model=ModelIdentity(name="m")), Settings(server={"frames": "png"})
+    spec, settings = RunSpec(model=ModelIdentity(name="m")), Settings(server={"frames": "png"})
 
-    require_media(OPENAI, made, MediaCounts(videos=1, images=2), settings)
+    require_media(OPENAI, spec, MediaCounts(videos=1, images=2), settings)
     with pytest.raises(ConfigurationError, match=r"server\.frames png cannot show 2 videos .* set it to frame_file"):
-        require_media(OPENAI, made, MediaCounts(videos=2), settings)
+        require_media(OPENAI, spec, MediaCounts(videos=2), settings)
 
 
 def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
@@ -180,6 +177,68 @@ def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
     config = engine_config(model_info, settings, media=MediaCounts(videos=2, images=1))
 
     assert (config.shown_videos, config.shown_images) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("cores", "engines", "renderers"), [(2, 1, 1), (8, 1, 2), (16, 2, 2), (64, 1, 8), (64, 4, 4), (4, 3, 1)]
+)
+def test_rendering_takes_a_quarter_of_the_cores_shared_by_all_engines(monkeypatch, cores, engines, renderers):
+    monkeypatch.setattr(vllm_backend, "usable_cores", lambda: cores)
+
+    config = engine_config(read_model_info(str(TINY_MODEL)), Settings(), engines=engines)
+
+    assert config.render_processes == renderers
+
+
+@pytest.mark.parametrize(("sessions", "each"), [(0, 0), (1, 1), (3, 2), (4, 2)])
+def test_every_engine_takes_its_share_of_live_sessions(sessions, each):
+    config = engine_config(read_model_info(str(TINY_MODEL)), Settings(), engines=2, live_sessions=sessions)
+
+    assert config.live_sessions == each
+
+
+def test_an_engine_is_loaded_as_the_settings_say(tmp_path):
+    adapter = read_model_info(str(make_adapter(tmp_path / "mine", TINY_MODEL)))
+    options = {
+        "dtype": "float32",
+        "tensor_parallel_size": 2,
+        "chat_template_args": {"a": 1},
+        "engine_args": {"max_num_seqs": 3},
+        "video_pruning_rate": 0.5,
+    }
+
+    config, plain = (
+        engine_config(model_info, Settings(model=options), devices=("0", "1"))
+        for model_info in (adapter, replace(read_model_info(str(TINY_MODEL)), takes_videos=False))
+    )
+
+    assert {name: getattr(config, name) for name in options} == options
+    assert (config.devices, config.adapter_fingerprint) == (("0", "1"), adapter.identity.fingerprint)
+    assert (plain.adapter, plain.adapter_fingerprint) == (None, "")
+    assert (config.frames_as_images, plain.frames_as_images) == (False, True)
+    assert (VLLM.frames_as(adapter, Settings()), OPENAI.frames_as(adapter, Settings())) == ("video", "video")
+    assert VLLM.frames_as(replace(adapter, takes_videos=False), Settings()) == "images"
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "fault"),
+    [
+        pytest.param(lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer; copy", id="tokenizer"),
+        pytest.param(
+            lambda folder: (folder / "chat_template.jinja").write_text("{{ messages[0].content[1].text }}<think>"),
+            "thinks before it answers",
+            id="template",
+        ),
+    ],
+)
+def test_a_model_that_answers_nothing_is_refused_before_it_is_loaded(tmp_path, spoiled, fault):
+    folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
+    spoiled(folder)
+    model_info, settings = read_model_info(str(folder)), Settings(home=tmp_path)
+
+    for use in (VLLM.check, VLLM.open):
+        with pytest.raises(ModelError, match=fault):
+            use(model_info, settings)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from functools import cache
 
 import pytest
 
-from benchmarks.media.bombs import BOMBS
-from benchmarks.media.timestamps import fuzzed_timestamps
 from reelabel.errors import VideoError
 from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -17,8 +15,10 @@ from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
+from tests.bombs import BOMBS
 from tests.frame_files import frame_file_of
-from tests.model.asked import frame_file, question
+from tests.model.factories import frame_file, question
+from tests.timestamps import fuzzed_timestamps
 
 # One worker: the tests share an engine.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -49,13 +49,13 @@ def extract(tmp_path_factory):
     path = tmp_path_factory.mktemp("videos") / "video"
     with DecodePool(processes=1, timeout_s=4, memory_mib=2048) as pool:
 
-        def extract(data, **wanted):
+        def extract(data, **options):
             path.write_bytes(data)
             try:
-                frames = pool.extract(path, **wanted)
+                frames = pool.extract(path, **options)
             except VideoError as error:
                 return error.code
-            return frame_file_of(frames, source_uri="v", fingerprint="e", sampling=wanted["sampling"])
+            return frame_file_of(frames, source_uri="v", fingerprint="e", sampling=options["sampling"])
 
         yield extract
 

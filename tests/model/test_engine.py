@@ -24,8 +24,8 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.prompt import answer_permuted, rotate_choices
-from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended
+from tests.model.factories import batch_about, frame_file, question
 from tests.other_user import LOOPBACK, listening_ports
 from tests.wait import until
 
@@ -116,10 +116,10 @@ def test_a_batch_that_nobody_waits_for_is_given_up(engine):
             return engine.answer(batch_about(*(question(f"{number} {each}?") for each in range(64)), seed=number))
 
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(ask, number) for number in range(71, 75)]
-        until(lambda: asked[0].done() or engine.times.busy_ms > busy_ms)
+        futures = [threads.submit(ask, number) for number in range(71, 75)]
+        until(lambda: futures[0].done() or engine.times.busy_ms > busy_ms)
         has_left.set()
-        errors = [each.exception(timeout=60) for each in asked]
+        errors = [each.exception(timeout=60) for each in futures]
 
     assert any(isinstance(error, AbandonedError) for error in errors)
     [again] = engine.answer(batch_about(question(), seed=70))

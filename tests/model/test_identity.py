@@ -237,10 +237,10 @@ def test_an_adapter_with_weights_that_are_not_of_low_rank_or_none_is_refused(tmp
 
 def test_a_base_is_found_beside_the_adapter_or_in_the_working_directory(tmp_path, folder, monkeypatch):
     base = read_model_info(str(folder))
-    beside = make_adapter(tmp_path / "beside", TINY_MODEL, base_model_name_or_path="../model")
+    adapter = make_adapter(tmp_path / "beside", TINY_MODEL, base_model_name_or_path="../model")
     here = make_adapter(tmp_path / "here", TINY_MODEL, base_model_name_or_path="./model")
 
-    assert read_model_info(str(beside)).location == base.location
+    assert read_model_info(str(adapter)).location == base.location
     monkeypatch.chdir(tmp_path)
     assert read_model_info(str(here)).identity.base_model == base.identity
 

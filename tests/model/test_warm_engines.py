@@ -8,17 +8,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
 from reelabel_engine.errors import ModelError
 from reelabel_engine.keep import socket_in
-from reelabel_engine.protocol import AskBatch, EngineConfig, EngineInfo, EngineLoaded, encode
+from reelabel_engine.protocol import AskBatch, EngineConfig, EngineLoaded, encode
 from tasks.model.engine.process import EngineProcess
-from tasks.model.warm_engines import WarmEngines
+from tasks.model.running_process import RunningProcess
+from tasks.model.warm_engines import AdoptedProcess, KeptEngine, WarmEngines
 from tests import stub_engine
-from tests.model.asked import batch_about, frame_file, question
+from tests.model.engine.bad_engine import INFO
+from tests.model.factories import batch_about, frame_file, question
 from tests.other_user import STRANGER
 from tests.stub_engine import Trigger, answer_to
 from tests.wait import until
@@ -145,7 +149,7 @@ def test_one_that_works_or_is_lost_is_ended(make_engine, warm):
     assert warm.show() == []
 
 
-def test_what_was_abandoned_is_answered_to_nobody_after_it(make_engine, run):
+def test_answers_to_an_abandoned_request_reach_nobody_else(make_engine, run):
     engine = make_engine()
     engine.start()
     engine.wait_ready()
@@ -198,8 +202,8 @@ engine.wait_ready()
 print(engine.pid, flush=True)
 time.sleep(60)
 """
-    places = map(str, (tmp_path / "model", tmp_path / "engine.log", warm.folder))
-    command = [sys.executable, "-c", script, *places, *stub_engine.COMMAND]
+    paths = map(str, (tmp_path / "model", tmp_path / "engine.log", warm.folder))
+    command = [sys.executable, "-c", script, *paths, *stub_engine.COMMAND]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert int(process.stdout.readline()) == first
         process.kill()
@@ -212,6 +216,31 @@ def test_engines_beside_each_other_are_kept_and_taken_one_by_one(run, warm):
 
     assert {kept["pid"] for kept in warm.show()} == set(first.values())
     assert {devices: run(devices=(devices,)) for devices in ("0", "1")} == first
+
+
+def test_only_engines_that_wait_are_shown(warm):
+    facts = {"temporary": "gone", "model": "m"}
+    for name, pid, until_s in (("waits", os.getpid(), 60), ("is over", os.getpid(), -60), ("is dead", 2**22 + 1, 60)):
+        of_one = facts | {"name": name, "pid": pid, "until": time.time() + until_s}
+        warm.new_path("key", "all").write_text(json.dumps(of_one))
+    warm.new_path("key", "all").write_text("{")
+
+    assert [kept["name"] for kept in warm.show()] == ["waits"]
+    assert warm.end() == 0
+    assert warm.show() == []
+
+
+def test_one_that_dies_as_it_is_taken_over_is_lost_like_any_other():
+    for _ in range(100):  # as it depends on which thread is first
+        ours, its = Pipe()
+        its.close()
+        kept = KeptEngine(ours, INFO, AdoptedProcess(os.getpid()), Path("its temporary files"))
+
+        running = RunningProcess.adopt(kept, folders=[], note_times=lambda _: None, silence_s=1.0)
+
+        assert running.info.result() == INFO
+        until(lambda running=running: running.lost)
+        running._close()
 
 
 def test_a_run_ends_well_where_no_engine_can_be_kept(run, warm):
@@ -232,8 +261,7 @@ def test_an_engine_of_another_user_in_the_folder_of_one_that_was_killed_is_not_a
     with socket.socket(socket.AF_UNIX) as listening:
         with socket_in(tmp_path) as address:
             listening.bind(address)
-        info = EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.0, versions={})
-        impostor = as_listening_user(listening, encode(EngineLoaded(info=info)))
+        impostor = as_listening_user(listening, encode(EngineLoaded(info=INFO)))
 
     try:
         assert warm.take("key", "all") is None
@@ -243,7 +271,7 @@ def test_an_engine_of_another_user_in_the_folder_of_one_that_was_killed_is_not_a
         os.waitpid(impostor, 0)
 
 
-def as_listening_user(listening, said):
+def as_listening_user(listening, message):
     """Greet whoever connects, from a process of another user; return its id once it listens."""
     pid = os.fork()
     if not pid:
@@ -252,7 +280,7 @@ def as_listening_user(listening, said):
             os.setuid(STRANGER)
             listening.listen()
             while True:
-                Connection(listening.accept()[0].detach()).send_bytes(said)
+                Connection(listening.accept()[0].detach()).send_bytes(message)
         finally:
             os._exit(1)
     until(lambda: accepts(listening))

@@ -9,7 +9,7 @@ import pytest
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tests.model.asked import batch_about, frame_file, in_words, question
+from tests.model.factories import batch_about, frame_file, in_words, question
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
 
@@ -88,9 +88,9 @@ def test_a_hostile_schema_costs_its_question_alone(engine, schema):
 
 def test_choices_get_the_same_probabilities_beside_words_as_alone(engine):
     files = {str(seed): frame_file(seed) for seed in range(100, 108)}
-    asked = [replace(question(), video_id=name) for name in files]
-    alone = [engine.answer(Batch(frame_files=files, questions=(each,)))[0] for each in asked]
-    mixed = tuple(each for name, one in zip(files, asked, strict=True) for each in (in_words(video_id=name), one))
+    questions = [replace(question(), video_id=name) for name in files]
+    alone = [engine.answer(Batch(frame_files=files, questions=(each,)))[0] for each in questions]
+    mixed = tuple(each for name, one in zip(files, questions, strict=True) for each in (in_words(video_id=name), one))
 
     with ThreadPoolExecutor(2) as threads:
         batches = threads.map(engine.answer, [Batch(frame_files=files, questions=mixed)] * 2)

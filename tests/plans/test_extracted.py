@@ -71,9 +71,9 @@ def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
     assert {view: found.outcomes[view] for view in prepared} == prepared
     assert (found.between_s, found.cut_videos) == ((1000.5, 1004.0), {"b.mp4": (9.5, "e1")})
     for view, fault in faults.items():
-        said = found.outcomes[view]
-        assert type(said) is type(fault)
-        assert (said.message, said.fingerprint, said.stage) == (fault.message, fault.fingerprint, fault.stage)
+        error = found.outcomes[view]
+        assert type(error) is type(fault)
+        assert (error.message, error.fingerprint, error.stage) == (fault.message, fault.fingerprint, fault.stage)
 
 
 def test_a_missing_extraction_is_reported(tmp_path):
@@ -114,10 +114,10 @@ def test_an_altered_extraction_is_not_used_and_its_shard_is_extracted_again(tmp_
     data = STORE.read(first)
 
     STORE.replace(first, STORE.read(second))
-    with pytest.raises(PlanLostError, match=r"Seal mismatch.*Its shard will be extracted again"):
+    with pytest.raises(PlanLostError, match=r"Signature mismatch.*Its shard will be extracted again"):
         read(plan_uri, shards[0])
     STORE.replace(first, data.replace(b"video_missing", b"video_refused"))
-    with pytest.raises(PlanLostError, match=r"Seal mismatch.*Its shard will be extracted again"):
+    with pytest.raises(PlanLostError, match=r"Signature mismatch.*Its shard will be extracted again"):
         read(plan_uri, shards[0])
 
 

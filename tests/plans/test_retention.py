@@ -10,7 +10,7 @@ from sqlalchemy import func
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import PlanState, close_plan, open_plans, plan_state
+from tasks.plans.plan import close_plan, open_plans, plan_state
 from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
 
@@ -90,24 +90,6 @@ def test_a_plan_s_status_describes_what_it_waits_for(db, make_plan):
     state = plan_state(db, plan.plan_id)
     assert (state.planned, state.extracted, state.inferring) == (3, 1, 1)
     assert state.status == ""
-
-
-@pytest.mark.parametrize(
-    ("shards", "status"),
-    [
-        ({"planned": 1, "extracting": 1}, ""),
-        ({"planned": 1, "inferring": 1}, "engine waiting for extraction"),
-        ({"planned": 1, "extracted": 1, "inferring": 1}, ""),
-        ({"planned": 1, "extracted": 2, "extracting": 1}, "2 extracted shards waiting for an engine"),
-        ({"done": 3, "failed": 1}, ""),
-    ],
-)
-def test_what_a_plan_waits_for_follows_from_its_shards(shards, status):
-    names = ("planned", "extracted", "done", "failed", "extracting", "inferring", "jobs_left")
-    counts = dict.fromkeys(names, 0) | shards
-    leased = counts["extracting"] + counts["inferring"]
-
-    assert PlanState(**counts, leased=leased).status == status
 
 
 def test_an_expired_lease_is_nobodys_work(db, make_plan):

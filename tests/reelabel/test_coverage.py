@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import cells_like
-from reelabel.coverage import CoverageThresholds, count_reasons, measure_coverage
+from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.frame_file import read_frames
 from reelabel.options import Limits
@@ -69,9 +69,9 @@ def test_a_keyframe_after_the_stated_end_counts():
 
 def test_a_video_begins_with_its_first_keyframe_at_the_latest():
     times_ms = np.array([1000, 3000, 8000])
-    given = {"keyframes": 3, "duration_s": 12.0, "thresholds": THRESHOLDS}
+    arguments = {"keyframes": 3, "duration_s": 12.0, "thresholds": THRESHOLDS}
 
-    assert measure_coverage(times_ms, first_ms=2000, **given) == measure_coverage(times_ms, **given)
+    assert measure_coverage(times_ms, first_ms=2000, **arguments) == measure_coverage(times_ms, **arguments)
 
 
 def test_one_keyframe_is_enough_for_a_video_as_short_as_it_represents():
@@ -93,10 +93,25 @@ def test_a_segment_is_judged_by_its_own_keyframes():
     assert judged(times_s, segment=Segment(5.0, 9.0)).reasons == judged([0], duration_s=4.0).reasons
 
 
-def test_coverage_is_counted_by_reason():
-    counts = count_reasons(["", "one_keyframe,long_gap", "long_gap"])
+@pytest.mark.parametrize(
+    ("times_s", "duration_s"),
+    [
+        pytest.param([0, 2, 6], 8.0, id="a gap as long as allowed, and as few keyframes"),
+        pytest.param([0, 4, 8], 10.0, id="as much covered as demanded"),
+        pytest.param([0], 1.0, id="one that covers all"),
+    ],
+)
+def test_keyframes_at_the_limits_are_enough(times_s, duration_s):
+    assert judged(times_s, duration_s).is_good
 
-    assert counts == {"videos": 3, "not_covered": 2, "one_keyframe": 1, "long_gap": 2}
+
+def test_thresholds_that_are_not_given_are_the_usual_ones():
+    sampling = Sampling(sampler="auto", max_gap_s=4, min_keyframes=2)
+
+    assert CoverageThresholds.of(sampling) == CoverageThresholds(max_gap_s=4.0, min_keyframes=2)
+    assert CoverageThresholds.of(None) == CoverageThresholds(
+        min_keyframes=4, max_gap_s=2.5, coverage_radius_s=0.5, min_coverage=0.4
+    )
 
 
 CLIPS = [

@@ -1,12 +1,15 @@
 """What a container crops is cut off, before the picture is turned and scaled."""
 
+from contextlib import closing
+
 import av
 import numpy as np
 import pytest
 
 from benchmarks.extraction.loaders import FileParts
+from reelabel.decode.decoder import LocalDecoder
 from reelabel.decode.read_index import read_index
-from reelabel.extract import extract_local, extract_ranges
+from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -74,12 +77,12 @@ def test_margins_are_cut_off_whatever_the_container_and_the_sampler(make_cropped
 def test_margins_are_cut_off_of_what_is_decoded_from_the_beginning(make_cropped):
     whole, cropped = make_cropped()
 
-    got = extract_local(cropped, sampling=Sampling(sampler="uniform", num_frames=5), every=True)
-    linear = extract_local(cropped, sampling=Sampling(), every=True)
+    every = Sampling(num_frames=-1)
+    with open_video_file(cropped) as file, closing(LocalDecoder(file, Limits())) as decoder:
+        linear = extract(decoder, Request(sampling=every), Progress(ways=("decode",)))
 
     assert linear.method == "linear"
-    assert got.unique.shape[1:3] == linear.unique.shape[1:3] == CROPPED[::-1]
-    np.testing.assert_array_equal(linear.unique, inside(extract_local(whole, sampling=Sampling(), every=True).unique))
+    np.testing.assert_array_equal(linear.unique, inside(extract_local(whole, sampling=every).unique))
 
 
 def test_a_picture_is_cropped_before_it_is_turned(make_cropped):

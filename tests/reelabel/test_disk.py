@@ -33,11 +33,11 @@ def test_a_failed_write_names_the_full_disk_whichever_library_it_was_in(write, t
     with (
         pytest.raises(
             DiskFullError, match=rf"^The disk of {tmp_path} is full; .*run the same command again\.$"
-        ) as caught,
+        ) as raised,
         disk_errors(tmp_path),
     ):
         write()
-    assert isinstance(caught.value, TransientError)
+    assert isinstance(raised.value, TransientError)
 
 
 def test_other_errors_are_unchanged(tmp_path):
@@ -46,9 +46,9 @@ def test_other_errors_are_unchanged(tmp_path):
         ValueError("x"),
         VideoMissingError("x"),
     ):
-        with pytest.raises(type(error)) as caught, disk_errors(tmp_path):
+        with pytest.raises(type(error)) as raised, disk_errors(tmp_path):
             raise error
-        assert caught.value is error
+        assert raised.value is error
 
 
 @pytest.mark.parametrize(

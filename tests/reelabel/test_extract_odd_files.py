@@ -35,10 +35,10 @@ def extract(path, *, num_frames=6, **options):
 
 
 def assert_is_linear(got, linear):
-    where = {pts: index for index, (pts, _, _) in enumerate(linear)}
+    index_of = {pts: index for index, (pts, _, _) in enumerate(linear)}
     for image, index, pts in zip(got.unique, got.selection.frame_index, got.selection.pts.tolist(), strict=True):
-        assert index in {-1, where[pts]}
-        np.testing.assert_array_equal(image, linear[where[pts]][2])
+        assert index in {-1, index_of[pts]}
+        np.testing.assert_array_equal(image, linear[index_of[pts]][2])
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
@@ -171,7 +171,7 @@ def test_packet_flags_are_used_if_the_decoder_marks_no_keyframe(make_clip, decod
     linear = decode_linearly(path)
     assert not any(is_marked for _, is_marked, _ in linear)
 
-    got = extract(path, as_stored=True, every=True)
+    got = extract(path, num_frames=-1, as_stored=True)
 
     assert got.selection.frame_index.tolist() == [0, 12, 24, 36]
     assert got.selection.is_keyframe.all()
@@ -210,13 +210,13 @@ def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
 
 
 def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch):
-    decode, others = keyframes.decode_single_packet, threading.Event()
+    decode, others_began = keyframes.decode_single_packet, threading.Event()
 
     def decode_first_last(codec, packet):
         if packet.pts == 0:
-            others.wait()
+            others_began.wait()
         frame = decode(codec, packet)
-        others.set()
+        others_began.set()
         return frame
 
     path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=90)
@@ -277,7 +277,7 @@ def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("film.txt", "letters\n" * 100, "may be truncated, or not a video"),
         ("list.mp4", "ffconcat version 1.0\nfile clip.mp4\n", "is a playlist"),
@@ -285,12 +285,12 @@ def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
         ("list.mpd", '<?xml version="1.0"?>\n<MPD><Period/></MPD>\n', "a playlist"),
     ],
 )
-def test_text_and_playlists_are_not_videos(make_clip, tmp_path, name, text, said):
+def test_text_and_playlists_are_not_videos(make_clip, tmp_path, name, text, message):
     make_clip("clip.mp4")
     path = tmp_path / name
     path.write_text(text)
 
-    with pytest.raises(VideoUnreadableError, match=said):
+    with pytest.raises(VideoUnreadableError, match=message):
         extract(path)
 
 
@@ -313,7 +313,7 @@ def cluster_without_its_beginning(make_clip):
 
 
 @pytest.mark.parametrize(
-    ("serve", "said"),
+    ("serve", "message"),
     [
         (lambda make: gzip.compress(make().read_bytes()), "is compressed with gzip; store it, and have its server"),
         (lambda _: b"\xef\xbb\xbf\n<!-- 1 --><!DocType html><title>Log in</title>" * 9, "is a web page, not a video"),
@@ -323,11 +323,11 @@ def cluster_without_its_beginning(make_clip):
     ],
     ids=["gzip", "html", "xhtml", "segment of mp4", "segment of webm"],
 )
-def test_what_is_served_in_a_videos_place_is_named(make_clip, tmp_path, serve, said):
+def test_what_is_served_in_a_videos_place_is_named(make_clip, tmp_path, serve, message):
     path = tmp_path / "served.mp4"
     path.write_bytes(serve(make_clip))
 
-    with pytest.raises(VideoUnreadableError, match=said):
+    with pytest.raises(VideoUnreadableError, match=message):
         extract(path)
 
 

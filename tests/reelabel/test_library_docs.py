@@ -29,7 +29,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, make_clip, tmp_path):
 
     with serving() as server:
         url = server.add("/clip.mp4", body=data)
-        done = run_by_engine("run.py", ROOT / page, url, cwd=tmp_path, capture_output=True, text=True, check=False)
+        completed = run_by_engine("run.py", ROOT / page, url, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert re.search(r"^```python\n", (ROOT / page).read_text(), flags=re.MULTILINE)
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr

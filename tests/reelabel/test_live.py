@@ -1,167 +1,303 @@
-"""The library's client of live sessions, with a scripted model behind the real server."""
+"""The library's client of live sessions, before a server that follows a script."""
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import pytest
 from websockets.asyncio.server import serve
 
+from reelabel import live
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
-from tests.flows.serve.live.server import live_server
-from tests.live.client import picture
 
-pytestmark = pytest.mark.system
-SHADES = (0, 60, 120, 180)
+CREATED = {"type": "session.created", "seq": 1, "session_id": "a", "resume_token": "b", "resume_s": 60}
+CLOSED = {"type": "session.closed", "seq": 9}
+RESUME = {"type": "session.resume", "session_id": "a", "resume_token": "b"}
+EVERYTHING = "video.done"
+PATH = "/v1/video/chat/stream"
 
 
-@pytest.fixture(scope="module")
-def server():
-    with live_server() as server:
+class Server:
+    """A server that plays one script per connection: sends events and bytes, and receives messages.
+
+    A number receives so many messages, and `EVERYTHING` all up to that one; the connection ends with its script.
+    """
+
+    def __init__(self, *scripts, handshakes=()):
+        self.received, self.requests = [[] for _ in scripts], []
+        self._scripts, self._handshakes = iter(enumerate(scripts)), iter(handshakes)
+        self.url = ""
+
+    async def open(self, connection, request):
+        self.requests.append(request)
+        refusal = next(self._handshakes, None)
+        return refusal and await refusal(connection)
+
+    async def play(self, socket):
+        number, script = next(self._scripts)
+        for step in script:
+            match step:
+                case bytes():
+                    await socket.send(step)
+                case dict():
+                    await socket.send(json.dumps(step))
+                case int():
+                    for _ in range(step):
+                        await self._receive(socket, number)
+                case str():
+                    while await self._receive(socket, number) != {"type": step}:
+                        pass
+
+    async def _receive(self, socket, number):
+        message = await socket.recv()
+        self.received[number].append(message if isinstance(message, bytes) else json.loads(message))
+        return self.received[number][-1]
+
+
+@asynccontextmanager
+async def serving(*scripts, **options):
+    server = Server(*scripts, **options)
+    async with serve(server.play, "127.0.0.1", 0, process_request=server.open) as opened:
+        server.url = f"http://127.0.0.1:{opened.sockets[0].getsockname()[1]}"
         yield server
 
 
-async def events_of(client, until):
-    """Return the next events up to one of a type."""
-    events = []
-    async for event in client:
-        events.append(event)
-        if event["type"] == until:
-            break
-    return events
+def refusing(status, body=""):
+    """Return what refuses a handshake."""
+
+    async def refuse(connection):
+        return connection.respond(status, body)
+
+    return refuse
 
 
-def test_a_session_from_its_first_frame_to_its_end(server):
-    async def talk():
-        async with LiveClient(server.url, window=8) as client:
-            assert client.session["window"] == 8
-            for at, shade in enumerate(SHADES):
-                assert await client.send_frame(picture(shade), time_s=at)
-            asked = await client.ask("What is there?"), await client.ask("Dark?", choices=["yes", "no"])
-            await client.finish()
-            return asked, await events_of(client, "session.closed")
-
-    asked, events = asyncio.run(talk())
-    done = [event for event in events if event["type"] == "response.done"]
-    assert [(event["query_id"], event["text"]) for event in done] == [(asked[0], "0 1 2 3"), (asked[1], "yes")]
+async def begin(url, **options):
+    async with LiveClient(url, **options):
+        pass
 
 
-def test_an_answer_is_cancelled(server):
-    async def talk():
-        server.model.may_go_on.clear()
-        async with LiveClient(server.url) as client:
-            await client.send_frame(picture(0), time_s=0)
-            query_id = await client.ask("What is there?")
-            await events_of(client, "response.text.delta")
-            await client.cancel(query_id)
-            return (await events_of(client, "response.done"))[-1]
-
-    try:
-        assert asyncio.run(talk())["finish_reason"] == "cancelled"
-    finally:
-        server.model.may_go_on.set()
-
-
-def test_a_standing_question_goes_on_after_a_lost_connection(server):
-    async def talk():
-        async with LiveClient(server.url, enable_frame_filter=False) as client:
-            await client.ask("Dark?", query_id="s", choices=["yes", "no"], every_s=1)
-            await client.send_frame(picture(0), time_s=0)
-            events = await events_of(client, "response.done")
-            server.drop()
-            events += await events_of(client, "session.created")
-            await client.send_frame(picture(60), time_s=1)
-            events += await events_of(client, "response.done")
-            await client.cancel("s")
-            events += await events_of(client, "session.notice")
-            assert client.resumed == 1
-            return events
-
-    events = asyncio.run(talk())
-    assert [event["query"] for event in events if event["type"] == "response.done"] == [0, 1]
-    assert events[-1]["code"] == "standing_ended"
-    numbers = [event["seq"] for event in events]
-    assert numbers == sorted(set(numbers))
-
-
-def test_the_connection_to_another_server_is_closed(monkeypatch):
-    monkeypatch.setattr("reelabel.live._OPEN_S", 2)
-
-    async def talk():
-        is_closed = asyncio.Event()
-
-        async def say_nothing(connection):
-            await connection.wait_closed()
-            is_closed.set()
-
-        async with serve(say_nothing, "127.0.0.1", 0) as other:
-            port = other.sockets[0].getsockname()[1]
-            with pytest.raises(ConfigurationError, match="does not serve live sessions"):
-                async with LiveClient(f"http://127.0.0.1:{port}"):
-                    pass
-            await asyncio.wait_for(is_closed.wait(), 20)
-
-    asyncio.run(talk())
+@pytest.fixture(autouse=True)
+def retries_at_once(monkeypatch):
+    monkeypatch.setattr(live, "_RETRY_S", 0.001)
 
 
 @pytest.mark.parametrize(
-    ("url", "config", "says"),
+    ("url", "address"),
     [
-        ("http://127.0.0.1:1", {}, "No live sessions are served at ws://127.0.0.1:1"),
-        ("ftp://somewhere", {}, "is not the address of a server"),
-        (None, {"window": 1}, "The server refuses the session: session.config: window must be at least 2"),
+        ("http://127.0.0.1:1", f"ws://127.0.0.1:1{PATH}"),
+        ("https://127.0.0.1:1", f"wss://127.0.0.1:1{PATH}"),
+        ("127.0.0.1:1", f"ws://127.0.0.1:1{PATH}"),
+        ("wss://127.0.0.1:1/", f"wss://127.0.0.1:1{PATH}"),
+        ("ws://127.0.0.1:1/behind/a/proxy/?a=b#c", "ws://127.0.0.1:1/behind/a/proxy"),
     ],
 )
-def test_a_session_that_cannot_begin_is_one_sentence(server, url, config, says):
+def test_an_address_without_a_server_is_named_as_a_websocket(url, address):
+    with pytest.raises(ConfigurationError, match=r"No live sessions are served at (\S+) \(") as raised:
+        asyncio.run(begin(url))
+    assert f" {address} (" in raised.value.message
+
+
+@pytest.mark.parametrize("url", ["ftp://somewhere", "http://", "http://[::1", "/a/path", ""])
+def test_an_invalid_server_address_is_refused_at_once(url):
+    with pytest.raises(ConfigurationError, match="is not the address of a server"):
+        LiveClient(url)
+
+
+@pytest.mark.parametrize(("options", "sent"), [({"token": "secret"}, "Bearer secret"), ({}, None)])
+def test_a_session_begins_with_its_token_and_configuration(options, sent):
     async def talk():
-        async with LiveClient(url or server.url, **config):
-            pass
+        async with serving([1, CREATED, 1]) as server, LiveClient(server.url, window=8, **options) as client:
+            return server, client.session
 
-    with pytest.raises(ConfigurationError, match=says):
-        asyncio.run(talk())
+    server, session = asyncio.run(talk())
+    assert (server.requests[0].path, server.requests[0].headers.get("Authorization")) == (PATH, sent)
+    assert server.received[0][0] == {"type": "session.config", "window": 8}
+    assert session == CREATED
 
 
-def test_a_server_of_something_else_is_left():
-    left = asyncio.Event()
+def test_messages_have_what_was_given_and_pictures_and_sound_follow_theirs():
+    async def talk():
+        async with serving([1, CREATED, EVERYTHING, CLOSED]) as server, LiveClient(server.url) as client:
+            sent = [
+                await client.send_frame(b"jpeg", time_s=0.0, frame_id="f"),
+                await client.send_frame(b"more"),
+                await client.send_audio(b"pcm", time_s=1.5),
+            ]
+            ids = await client.ask("What?"), await client.ask("Which?", query_id="mine", choices=["a"])
+            ids += (await client.ask("And?"),)
+            sent.append(await client.cancel("mine"))
+            await client.finish()
+            assert [event async for event in client] == [CLOSED]
+            return server.received[0][1:], sent, ids
 
-    async def answer(socket):
-        await socket.send("not an event")
-        await socket.wait_closed()
-        left.set()
+    received, sent, ids = asyncio.run(talk())
+    assert (sent, ids) == ([True] * 4, ("query-0", "mine", "query-2"))
+    assert received == [
+        {"type": "video.frame", "time_s": 0.0, "frame_id": "f"},
+        b"jpeg",
+        {"type": "video.frame"},
+        b"more",
+        {"type": "audio.chunk", "time_s": 1.5},
+        b"pcm",
+        {"type": "video.query", "text": "What?", "query_id": "query-0"},
+        {"type": "video.query", "text": "Which?", "query_id": "mine", "choices": ["a"]},
+        {"type": "video.query", "text": "And?", "query_id": "query-2"},
+        {"type": "response.cancel", "query_id": "mine"},
+        {"type": "video.done"},
+    ]
+
+
+def test_events_are_yielded_up_to_the_last_one_with_speech_as_bytes():
+    speech, large = {"type": "response.audio", "seq": 2}, {"type": "a", "seq": 3, "text": "x" * 2**20}
 
     async def talk():
-        async with serve(answer, "127.0.0.1", 0) as other:
-            client = LiveClient(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}")
-            with pytest.raises(ConfigurationError, match="does not serve live sessions"):
-                async with client:
-                    pass
-            await asyncio.wait_for(left.wait(), 5)
+        async with (
+            serving([1, CREATED, speech, b"wav", large, CLOSED, {"type": "late"}, 1]) as server,
+            LiveClient(server.url) as client,
+        ):
+            return [event async for event in client], client.is_lost
+
+    events, is_lost = asyncio.run(talk())
+    assert (events, is_lost) == ([speech | {"data": b"wav"}, large, CLOSED], False)
+
+
+STANDING = {"every_s": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "event", "is_open"),
+    [
+        pytest.param({}, {"type": "response.done", "query": 0}, False, id="answered"),
+        pytest.param({}, {"type": "error", "query": 0}, False, id="failed"),
+        pytest.param({}, {"type": "error"}, False, id="refused"),
+        pytest.param({}, {"type": "response.text.delta", "query": 0}, True, id="being answered"),
+        pytest.param({}, {"type": "response.done", "query": 0, "query_id": "other"}, True, id="another one's answer"),
+        pytest.param({}, {"type": "error", "query_id": None}, True, id="an error of something else"),
+        pytest.param(STANDING, {"type": "response.done", "query": 0}, True, id="standing"),
+        pytest.param({"on_change": True}, {"type": "response.done", "query": 0}, True, id="standing for changes"),
+        pytest.param(STANDING, {"type": "error", "query": 0}, True, id="standing, failed once"),
+        pytest.param(STANDING, {"type": "error"}, False, id="standing, refused"),
+        pytest.param(STANDING, {"type": "session.notice", "code": "other"}, True, id="standing, another notice"),
+        pytest.param(STANDING, {"type": "session.notice", "code": "standing_ended"}, False, id="standing, ended"),
+    ],
+)
+def test_questions_without_an_answer_are_sent_again_after_a_lost_connection(fields, event, is_open):
+    event = {"seq": 5, "query_id": "q"} | event
+    unnumbered = {"type": "pong", "seq": 0}
+
+    async def talk():
+        async with (
+            serving([1, CREATED, EVERYTHING, event, unnumbered], [1, CREATED, EVERYTHING, CLOSED]) as server,
+            LiveClient(server.url) as client,
+        ):
+            await client.ask("?", query_id="q", **fields)
+            await client.finish()
+            events = [event async for event in client]
+            assert (client.resumed, client.is_lost) == (1, False)
+            return server.received[1], events
+
+    received, events = asyncio.run(talk())
+    query = {"type": "video.query", "text": "?", "query_id": "q", "again": True} | fields
+    assert received == [RESUME | {"last_seq": 5}, *[query] * is_open, {"type": "video.done"}]
+    assert events == [event, unnumbered, CREATED, CLOSED]
+
+
+def test_what_is_asked_while_the_connection_is_lost_is_sent_later_and_frames_are_not():
+    async def lose(_connection):
+        results.append((await client.send_frame(b"jpeg"), await client.cancel(), await client.ask("Meanwhile?")))
+
+    async def accept(_connection):
+        pass
+
+    async def talk():
+        nonlocal client
+        scripts = [1, CREATED], [2, CREATED, 2, CLOSED]
+        async with serving(*scripts, handshakes=(accept, lose)) as server:
+            async with LiveClient(server.url) as client:
+                assert await anext(aiter(client)) == CREATED
+                results.append(await client.send_frame(b"jpeg"))
+            return server.received[1]
+
+    client, results = None, []
+    received = asyncio.run(talk())
+    assert results == [(False, False, "query-0"), True]
+    query = {"type": "video.query", "text": "Meanwhile?", "query_id": "query-0", "again": True}
+    assert received == [RESUME | {"last_seq": 1}, query, {"type": "video.frame"}, b"jpeg"]
+
+
+def test_a_session_is_resumed_although_a_proxy_fails_meanwhile():
+    async def accept(_connection):
+        pass
+
+    async def talk():
+        handshakes = (accept, refusing(502), refusing(503))
+        async with (
+            serving([1, CREATED], [1, CREATED, CLOSED], handshakes=handshakes) as server,
+            LiveClient(server.url) as client,
+        ):
+            events = [event async for event in client]
+            return events, client.resumed, client.is_lost, len(server.requests)
+
+    assert asyncio.run(talk()) == ([CREATED, CLOSED], 1, False, 4)
+
+
+@pytest.mark.parametrize(
+    ("resume_s", "refusal"),
+    [pytest.param(0.05, refusing(503), id="out of time"), pytest.param(600, refusing(404), id="not served any more")],
+)
+def test_a_session_that_cannot_be_resumed_is_lost(resume_s, refusal):
+    async def accept(_connection):
+        pass
+
+    async def talk():
+        handshakes = (accept, *[refusal] * 1000)
+        created = CREATED | {"resume_s": resume_s}
+        async with (
+            serving([1, created], handshakes=handshakes) as server,
+            LiveClient(server.url) as client,
+        ):
+            events = [event async for event in client]
+            return events, client.resumed, client.is_lost
+
+    assert asyncio.run(talk()) == ([], 0, True)
+
+
+@pytest.mark.parametrize(("seq", "is_lost"), [(0, True), (4, False)])
+def test_a_fatal_error_ends_a_session_that_has_no_events_any_more(seq, is_lost):
+    fatal = {"type": "error", "seq": seq, "is_fatal": True}
+
+    async def talk():
+        async with serving([1, CREATED, fatal, CLOSED, 1]) as server, LiveClient(server.url) as client:
+            return [event async for event in client], client.is_lost
+
+    assert asyncio.run(talk()) == ([] if is_lost else [fatal, CLOSED], is_lost)
+
+
+@pytest.mark.parametrize(
+    ("handshake", "script", "message"),
+    [
+        pytest.param(refusing(401), [], "refuses the connection: its token is missing or wrong", id="token"),
+        pytest.param(refusing(403), [], r"it serves no live sessions \(403\)", id="no route"),
+        pytest.param(refusing(404, "[]"), [], r"it serves no live sessions \(404\)", id="not found"),
+        pytest.param(refusing(404, '{"message": "gone\\u001b"}'), [], "gone␛", id="reason"),
+        pytest.param(refusing(418), [], r"refuses the connection: it answers with 418\.", id="status"),
+        pytest.param(refusing(502), [], r"refuses the connection: it answers with 502\.", id="proxy"),
+        pytest.param(None, [1, {"type": "error", "seq": 0, "message": "full\x1b"}], "session: full␛$", id="session"),
+        pytest.param(None, [1, {"type": "error", "seq": 0}], "refuses the session: error$", id="no reason"),
+        pytest.param(None, [1, b"not an event", 1], "does not serve live sessions", id="not an event"),
+        pytest.param(None, [1], "does not serve live sessions", id="hangs up"),
+        pytest.param(None, [9], "does not serve live sessions", id="says nothing"),
+    ],
+)
+def test_a_session_that_cannot_begin_is_one_sentence_and_its_connection_is_closed(
+    monkeypatch, handshake, script, message
+):
+    monkeypatch.setattr(live, "_OPEN_S", 0.3)
+
+    async def talk():
+        async with serving(script, handshakes=[handshake] if handshake else ()) as server:
+            with pytest.raises(ConfigurationError, match=message):
+                await begin(server.url)
 
     asyncio.run(talk())
-
-
-def test_a_session_is_resumed_though_a_proxy_fails_meanwhile():
-    firsts, statuses = [], iter([None, 502, None])
-
-    def refuse(connection, _):
-        status = next(statuses)
-        return status and connection.respond(status, "Bad Gateway")
-
-    async def answer(socket):
-        firsts.append(json.loads(await socket.recv())["type"])
-        created = {"type": "session.created", "seq": 1, "session_id": "a", "resume_token": "b", "resume_s": 30}
-        await socket.send(json.dumps(created))
-        if len(firsts) > 1:
-            await socket.send(json.dumps({"type": "session.closed", "seq": 2}))
-        await socket.close()
-
-    async def talk():
-        async with serve(answer, "127.0.0.1", 0, process_request=refuse) as server:
-            async with LiveClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
-                events = await events_of(client, "session.closed")
-            return events, client
-
-    events, client = asyncio.run(talk())
-    assert [event["type"] for event in events] == ["session.created", "session.closed"]
-    assert firsts == ["session.config", "session.resume"]
-    assert (client.resumed, client.is_lost) == (1, False)

@@ -62,7 +62,7 @@ def test_a_refusal_says_what_the_value_must_be(options, message):
         Sampling(**options)
 
 
-def test_what_may_be_written_more_simply_is_taken_for_what_it_stands_for():
+def test_options_may_be_written_more_simply():
     sampling = Sampling(sampler="auto", max_gap_s=3, still_tasks=["colour"], hdr="sdr")
     web, s3 = WebOptions(allow_networks=["10.1.0.0/16"], timeout_s=3), S3Options(ca_file="ca.pem")
 
@@ -96,10 +96,10 @@ def test_a_dictionary_with_unknown_or_missing_options_is_refused():
 
 
 def test_the_fault_of_an_option_within_another_is_named_by_both():
-    with pytest.raises(InvalidOptionError) as refused:
+    with pytest.raises(InvalidOptionError) as raised:
         PrepareVideo(sampling={"num_frames": 0}, s3={"max_attempts": 0}, web={"colour": 1}, limits=3)
 
-    assert [fault.where for fault in pickle.loads(pickle.dumps(refused.value)).faults] == [
+    assert [fault.where for fault in pickle.loads(pickle.dumps(raised.value)).faults] == [
         "sampling.num_frames",
         "s3.max_attempts",
         "web.colour",
@@ -111,3 +111,8 @@ def test_a_pickled_sampling_is_the_same():
     sampling = Sampling(sampler="auto", still_tasks=("colour",))
 
     assert pickle.loads(pickle.dumps(sampling)) == sampling
+
+
+@pytest.mark.parametrize(("read_timeout_s", "connect_timeout_s"), [(60, 10), (0.5, 0.5)])
+def test_a_connection_is_not_waited_for_longer_than_data(read_timeout_s, connect_timeout_s):
+    assert S3Options(read_timeout_s=read_timeout_s).connect_timeout_s == connect_timeout_s

@@ -9,8 +9,8 @@ from reelabel.per_process import once_per_process
 
 
 def test_threads_share_what_the_first_one_makes():
-    made = []
-    get = once_per_process(lambda name: made.append(name) or object())
+    names = []
+    get = once_per_process(lambda name: names.append(name) or object())
 
     threads = [threading.Thread(target=get, args=("a",)) for _ in range(8)]
     for thread in threads:
@@ -19,7 +19,7 @@ def test_threads_share_what_the_first_one_makes():
         thread.join()
 
     assert get("a") is get("a") is not get("b")
-    assert made == ["a", "b"]
+    assert names == ["a", "b"]
 
 
 def test_a_forked_process_makes_its_own_even_while_a_thread_of_its_parent_makes_something():

@@ -106,7 +106,7 @@ def in_tiles(clip, *, rows, columns, side_px):
 
     def meta(start):
         starts = start + np.cumsum([0, *map(len, contents)])
-        places = [
+        extents = [
             struct.pack(">HHHII", number, 0, 1, at, len(content))
             for number, at, content in zip((*numbers, grid), starts, contents, strict=False)
         ]
@@ -115,7 +115,7 @@ def in_tiles(clip, *, rows, columns, side_px):
             0,
             full(b"hdlr", 0, struct.pack(">I4s", 0, b"pict") + bytes(13)),
             full(b"pitm", 0, struct.pack(">H", grid)),
-            full(b"iloc", 0, struct.pack(">HH", 0x4400, len(contents)), *places),
+            full(b"iloc", 0, struct.pack(">HH", 0x4400, len(contents)), *extents),
             full(b"iinf", 0, struct.pack(">H", len(items)), *items),
             full(b"iref", 0, box(b"dimg", *parts)),
             box(b"iprp", box(b"ipco", *properties), full(b"ipma", 0, struct.pack(">I", len(used)), *used)),

@@ -87,9 +87,9 @@ def test_frames_of_a_video_can_be_written_to_a_frame_file_and_read_by_path(make_
 def test_what_decodes_a_file_imports_nothing_slow_that_it_does_not_need(script, make_clip):
     listing = f"import sys; {script}; print(*sys.modules)"
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", listing, str(make_clip())], check=True, capture_output=True, text=True, timeout=60
     )
 
     slow = {"boto3", "importlib.metadata", "pyarrow", "pydantic", "urllib3", "reelabel.sources.object_store"}
-    assert not slow & set(done.stdout.split())
+    assert not slow & set(completed.stdout.split())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.extraction.loaders import FileParts
+from reelabel.decode import read_index as reading
 from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
@@ -16,9 +17,9 @@ from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
 
 
-def read(path, lists="frames"):
+def read(path, lists="frames", **options):
     with open_video_file(path) as file:
-        return read_index(file, Limits(), lists=lists)[0]
+        return read_index(file, Limits(), lists=lists, **options)[0]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("clip.mp4", "container"), ("clip.mkv", "packets")])
@@ -43,6 +44,30 @@ def test_a_stream_whose_packets_have_times_is_demuxed(make_clip):
 
     assert got.kind == "packets"
     assert got.doubt
+
+
+def test_a_large_file_is_passed_over_only_if_that_is_asked_for(make_clip, monkeypatch):
+    clip = make_clip("clip.mkv")
+    for size_bytes in (clip.stat().st_size, clip.stat().st_size - 1):
+        monkeypatch.setattr(reading, "WHOLE_BYTES", size_bytes)
+        assert read(clip, of_any_size=True).kind == "packets"
+        if size_bytes == clip.stat().st_size:
+            assert read(clip).kind == "packets"
+            continue
+        with pytest.raises(FallbackRequired, match="too large to pass over"):
+            read(clip)
+
+
+def test_keyframes_that_no_index_lists_are_those_of_the_packets_unless_the_file_is_large(make_clip, monkeypatch):
+    clip = make_clip("clip.mkv")
+    clip.write_bytes(clip.read_bytes()[:-100])  # without its last cues
+    small = read(clip, "keyframes")
+    monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
+    large = read(clip, "keyframes")
+
+    assert (small.kind, small.is_listed, small.keyframes) == ("packets", True, 4)
+    assert (large.is_listed, large.keyframes, large.info) == (False, 0, small.info)
+    assert small.note == large.note == "the file is cut short, so what is left of it must be counted"
 
 
 def test_packets_without_times_are_not_listed(make_clip):

@@ -20,6 +20,33 @@ def test_a_segment_is_written_as_a_media_fragment(segment, text):
     assert str(segment) == text
 
 
+@pytest.mark.parametrize("ends", [(2.0, 2.0), (0.0, None), (None, 0.0), (0.0, 1e9), (None, None)])
+def test_a_segment_may_be_as_short_as_an_instant(ends):
+    segment = Segment(*ends)
+
+    segment.check_valid()
+    assert segment.is_whole == (ends == (None, None))
+    assert segment.bounds(0, None) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("segment", "numbers", "is_empty"),
+    [
+        (Segment(1.0, 2.0), [1, 2], False),
+        (Segment(1.5, None), [2, 3], False),
+        (Segment(None, 0.5), [0], False),
+        (Segment(1.2, 1.8), [1], True),
+        (Segment(4.0, 5.0), [3], True),
+    ],
+)
+def test_a_segment_without_a_frame_has_the_one_before_it(segment, numbers, is_empty):
+    got = select_segment(np.arange(4.0), segment, first_s=0.0)
+
+    assert (got.numbers.tolist(), got.is_empty) == (numbers, is_empty)
+    later = select_segment(np.arange(4.0) + 9, segment, first_s=9.0)
+    assert (later.numbers.tolist(), later.is_empty) == (numbers, is_empty)
+
+
 def test_times_that_were_rounded_lie_in_a_segment_whose_ends_they_are():
     times_s = np.array([0.2998, 0.29995, 0.4, 0.50005, 0.5002])
 

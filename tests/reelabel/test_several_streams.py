@@ -29,14 +29,14 @@ SIZES = {"small": (32, 32), "large": (64, 48)}
 
 def write(path, streams):
     with own_scheduling(), av.open(str(path), "w") as container:
-        made = []
+        written = []
         for (frames, disposition), size in zip(streams, SIZES.values(), strict=True):
             stream = container.add_stream("libx264", rate=12, options={"x264-params": "keyint=4:log-level=none"})
             stream.width, stream.height = size
             stream.codec_context.thread_count = 1
             stream.disposition = disposition
-            made.append((stream, frames))
-        for stream, frames in made:
+            written.append((stream, frames))
+        for stream, frames in written:
             for number in range(frames):
                 pixels = np.full((stream.height, stream.width, 3), number * 20, np.uint8)
                 frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")

@@ -31,17 +31,17 @@ def test_our_own_line_breaks_are_kept():
 
 @pytest.mark.parametrize("error", [ReelabelError, VideoMissingError, ManifestError])
 def test_an_error_message_is_one_printable_line_even_after_pickling(error):
-    made = error(f"There is no video at {HOSTILE}.")
+    raised = error(f"There is no video at {HOSTILE}.")
 
-    for each in (made, pickle.loads(pickle.dumps(made))):
+    for each in (raised, pickle.loads(pickle.dumps(raised))):
         assert each.message == str(each) == f"There is no video at {SHOWN}."
 
 
 def test_each_fault_of_a_manifest_is_one_line():
-    made = pickle.loads(pickle.dumps(ManifestError("m.parquet is not valid:", ["one", HOSTILE])))
+    error = pickle.loads(pickle.dumps(ManifestError("m.parquet is not valid:", ["one", HOSTILE])))
 
-    assert made.message.splitlines() == ["m.parquet is not valid:", "  - one", f"  - {SHOWN}"]
-    assert hidden_in(str(made)) == []
+    assert error.message.splitlines() == ["m.parquet is not valid:", "  - one", f"  - {SHOWN}"]
+    assert hidden_in(str(error)) == []
 
 
 def test_a_message_with_lines_of_its_own_fits_on_one_line_without_pictures_of_its_line_breaks():
@@ -56,9 +56,9 @@ def test_long_values_are_cut():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"\xff\xfe", "it is not a text in UTF-8"), (None, "No such file or directory")]
+    ("content", "message"), [(b"\xff\xfe", "it is not a text in UTF-8"), (None, "No such file or directory")]
 )
-def test_a_file_that_cannot_be_read_is_explained_without_the_words_of_python(tmp_path, content, said):
+def test_a_file_that_cannot_be_read_is_explained_without_the_words_of_python(tmp_path, content, message):
     path = tmp_path / "ids.txt"
     if content:
         path.write_bytes(content)
@@ -66,11 +66,11 @@ def test_a_file_that_cannot_be_read_is_explained_without_the_words_of_python(tmp
     with pytest.raises((OSError, ValueError)) as raised:
         path.read_text(encoding="utf-8")
 
-    assert read_error(raised.value) == said
+    assert read_error(raised.value) == message
 
 
 def test_the_error_of_a_package_is_the_beginning_of_one_line_without_colours():
-    said = reason_of("Generic error\n   \x1b[31m↳\x1b[0m GET failed\r\n\x07" + "x" * 1_000)
+    reason = reason_of("Generic error\n   \x1b[31m↳\x1b[0m GET failed\r\n\x07" + "x" * 1_000)
 
-    assert said.startswith("Generic error ↳ GET failed ␇xxx")
-    assert len(said) == 300
+    assert reason.startswith("Generic error ↳ GET failed ␇xxx")
+    assert len(reason) == 300

@@ -1,13 +1,8 @@
-"""Videos as objects: frames by position, by time, by a sampler, and all of them, from every kind of source."""
+"""Videos as objects: frames by position, by time, by a sampler, and all of them."""
 
-import gzip
-import io
 import pickle
 import random
-import subprocess
-import tarfile
 import threading
-from pathlib import Path
 
 import av
 import numpy as np
@@ -15,10 +10,7 @@ import pytest
 
 import reelabel
 from benchmarks.media.matrix import Cell
-from reelabel.decode.render import orientation_of
-from reelabel.options import WebOptions
-from tests.clips import LONG
-from tests.reelabel.sources.web_server import Page, serving
+from tests.reelabel.linear_decode import decode_all, require_frames
 
 PLAIN = "mp4/h264 fmp4/h264 mov/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ogg/vp8 asf/wmv2 mxf/mpeg2"
 STRUCTURED = (
@@ -27,31 +19,6 @@ STRUCTURED = (
 )
 CELLS = [Cell(*name.split("/")) for name in f"{PLAIN} {STRUCTURED}".split()]
 each_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-
-
-def decode_all(data):
-    """Decode a video with PyAV alone, frame by frame; return its frames, turned as players turn them."""
-    with av.open(io.BytesIO(data)) as container:
-        container.streams.video[0].codec_context.thread_type = "NONE"
-        return [orientation_of(frame).apply(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
-
-
-def require_frames(video, want):
-    """Compare a video's frames, asked for in every way, with those of a linear decode."""
-    last = len(want) - 1
-    some = [last, 1, last // 2, 1]
-    assert len(video) == len(want)
-    assert np.array_equal(video[some], [want[number] for number in some])
-    assert np.array_equal(video[last // 3], want[last // 3])
-    assert np.array_equal(video[-2], want[-2])
-    assert np.array_equal(video[1:last:5], want[1:last:5])
-    parts = list(video.batches(7))
-    assert [len(part) for part in parts[:-1]] == [7] * (len(parts) - 1)
-    assert np.array_equal(np.concatenate([part.images for part in parts]), want)
-    times_s = np.concatenate([part.time_s for part in parts])
-    assert times_s[0] == 0
-    shown = [last, 0, last // 2]
-    assert np.array_equal(video.frames_at(times_s[shown]).images, [want[number] for number in shown])
 
 
 @each_cell
@@ -70,136 +37,9 @@ def test_a_pool_decodes_the_same_frames(pool, name):
         require_frames(video, decode_all(data))
 
 
-class Remote:
-    """A source of byte ranges in memory."""
-
-    def __init__(self, data):
-        self.data, self.size_bytes, self.bytes_read = data, len(data), 0
-        self.starts = []
-
-    def read(self, start, size):
-        self.starts.append(start)
-        self.bytes_read += size
-        return self.data[start : start + size]
-
-
-class Unnamed(io.RawIOBase):
-    """A seekable file of no descriptor."""
-
-    def __init__(self, data):
-        self.inner = io.BytesIO(data)
-
-    def seekable(self):
-        return True
-
-    def readable(self):
-        return True
-
-    def tell(self):
-        return self.inner.tell()
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        return self.inner.seek(offset, whence)
-
-    def readinto(self, buffer):
-        return self.inner.readinto(buffer)
-
-
-def in_tar(path):
-    archive = path.with_suffix(".tar")
-    with tarfile.open(archive, "w") as file:
-        file.add(path, "clip.mp4")
-    return f"{archive}#clip.mp4"
-
-
-def in_gzip(path):
-    packed = path.with_suffix(".gz")
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    return gzip.open(packed)
-
-
-def in_open_tar(path):
-    archive = in_tar(path).removesuffix("#clip.mp4")
-    return tarfile.open(archive).extractfile("clip.mp4")
-
-
-LOCAL = {
-    "path": Path,
-    "text": str,
-    "uri": lambda path: path.as_uri(),
-    "bytes": lambda path: path.read_bytes(),
-    "bytearray": lambda path: bytearray(path.read_bytes()),
-    "bytes in memory": lambda path: io.BytesIO(path.read_bytes()),
-    "file": lambda path: path.open("rb"),
-    "file of no descriptor": lambda path: Unnamed(path.read_bytes()),
-    "byte source": lambda path: Remote(path.read_bytes()),
-    "data uri": lambda path: f"data:video/mp4;base64,{__import__('base64').b64encode(path.read_bytes()).decode()}",
-    "member": in_tar,
-    "file that unpacks another": in_gzip,
-    "file within another": in_open_tar,
-}
-
-
 @pytest.fixture
 def clip(make_clip):
     return make_clip(b_frames=2, frames=60)
-
-
-@pytest.mark.parametrize("is_pooled", [False, True])
-@pytest.mark.parametrize("kind", LOCAL)
-def test_every_kind_of_source_yields_the_same_frames(clip, pool, kind, is_pooled):
-    with reelabel.open(LOCAL[kind](clip), pool=pool if is_pooled else None) as video:
-        require_frames(video, decode_all(clip.read_bytes()))
-
-
-@pytest.fixture(params=[48, 360], ids=["small", "read by ranges"])
-def remote_clip(request, make_clip):
-    """A clip that is read whole, and one that is not."""
-    return make_clip(b_frames=2, frames=120, size=(request.param * 4 // 3, request.param), qp="1", preset="ultrafast")
-
-
-@pytest.mark.parametrize("is_pooled", [False, True])
-def test_a_video_on_s3_yields_the_same_frames(remote_clip, pool, objects, store_settings, is_pooled):
-    clip = remote_clip
-    uri = f"{store_settings.uri}/clip.mp4"
-    objects.replace(uri, clip.read_bytes())
-
-    with reelabel.open(uri, store=objects, pool=pool if is_pooled else None) as video:
-        require_frames(video, decode_all(clip.read_bytes()))
-
-
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_video_on_a_web_server_yields_the_same_frames(remote_clip, ranges):
-    clip = remote_clip
-    store = reelabel.ObjectStore(web=WebOptions(allow_private=True))
-
-    with serving() as server:
-        server.pages["/clip.mp4"] = Page(body=clip.read_bytes(), ranges=ranges)
-        with reelabel.open(f"{server.url}/clip.mp4", store=store) as video:
-            require_frames(video, decode_all(clip.read_bytes()))
-
-
-def test_a_few_frames_of_a_remote_video_need_a_part_of_its_bytes(make_clip):
-    source = Remote(make_clip(**LONG | {"b_frames": 0, "gop": 12}).read_bytes())
-
-    with reelabel.open(source) as video:
-        got = video.frames([100, 30])
-
-    assert got.index.tolist() == [100, 30]
-    assert 0 < got.cost.bytes_fetched <= source.bytes_read < source.size_bytes / 3
-
-
-@pytest.mark.parametrize("keyframes_come_first", [True, False])
-def test_the_header_of_a_remote_video_is_read_once_for_keyframes_and_other_frames(make_clip, keyframes_come_first):
-    source = Remote(make_clip(**LONG | {"b_frames": 0, "gop": 12}).read_bytes())
-    asks = [lambda video: video.sample(num_frames=4), lambda video: video.frames([100, 130])]
-
-    with reelabel.open(source) as video:
-        for ask in asks if keyframes_come_first else reversed(asks):
-            ask(video)
-
-    assert source.starts.count(0) == 1
-    assert source.bytes_read < source.size_bytes
 
 
 def test_only_the_groups_of_pictures_that_hold_them_are_decoded(make_clip):
@@ -209,21 +49,6 @@ def test_only_the_groups_of_pictures_that_hold_them_are_decoded(make_clip):
     assert got.index.tolist() == [230, 5, 5]
     assert got.cost.frames_decoded <= 24
     assert len(got.unique) == 2
-
-
-def test_a_file_object_stays_where_it_is_and_open(clip):
-    with clip.open("rb") as file:
-        file.seek(17)
-        with reelabel.open(file) as video:
-            assert video[0].shape == (48, 64, 3)
-        assert file.tell() == 17
-
-
-def test_a_pipe_is_refused_in_a_sentence(clip):
-    with subprocess.Popen(["cat", clip], stdout=subprocess.PIPE) as process:
-        with pytest.raises(TypeError, match="The file is not seekable, such as a pipe"):
-            reelabel.open(process.stdout)
-        process.stdout.read()
 
 
 def test_an_index_tells_where_frames_are_without_decoding(clip):
@@ -261,6 +86,7 @@ def test_a_frame_is_shown_until_the_next_one(clip):
     with reelabel.open(clip) as video:
         assert video.frames_at([0.5, 0.5 + 0.08, 0.5 + 0.09, 0]).index.tolist() == [6, 6, 7, 0]
         assert video.frames_at([]).images.shape == (0, 48, 64, 3)
+        assert video.frames_at([5, 0]).index.tolist() == [59, 0]  # until the end
 
 
 @pytest.mark.parametrize(
@@ -270,14 +96,43 @@ def test_a_frame_is_shown_until_the_next_one(clip):
         (lambda video: video[-61], "There is no frame -61: the video has 60, numbered from 0 to 59."),
         (lambda video: video.frames_at([7]), "No frame is shown at 7 s: the video ends at 5 s."),
         (lambda video: video.frames_at([-1]), "No frame is shown at -1 s: times count from the first frame, at 0 s."),
+        (lambda video: video.frames_at([1, 5.01]), "No frame is shown at 5.01 s: the video ends at 5 s."),
+        (
+            lambda video: video.frames_at([np.inf, 1]),
+            "No frame is shown at inf s: times count from the first frame, at 0 s.",
+        ),
     ],
 )
 def test_a_frame_that_is_not_there_is_an_index_error_in_a_sentence(clip, ask, message):
-    with reelabel.open(clip) as video, pytest.raises(IndexError) as caught:
+    with reelabel.open(clip) as video, pytest.raises(IndexError) as raised:
         ask(video)
 
-    assert str(caught.value) == message
-    assert isinstance(caught.value, reelabel.ReelabelError)
+    assert str(raised.value) == message
+    assert isinstance(raised.value, reelabel.ReelabelError)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda video: video.sample(reelabel.Sampling(), num_frames=3), "beside a Sampling: num_frames; put them"),
+        (lambda video: video.sample(segment=(3, 2)), "the segment from 3 to 2 s is not valid"),
+        (lambda video: video.batches(4, segment=(-1, None)), "the segment from -1 to None s is not valid"),
+        (lambda video: video.batches(0), "size is 0; it must be at least 1"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_an_error_of_the_caller(clip, ask, message):
+    with reelabel.open(clip) as video, pytest.raises(ValueError, match=message):
+        ask(video)
+
+
+def test_frames_that_no_index_lists_are_listed_by_their_packets_or_not_at_all(make_clip):
+    with reelabel.open(make_clip("clip.ts", b_frames=2)) as video:
+        index = video.index()
+        assert (len(index), index.listed, int(index.is_keyframe.sum()), len(video)) == (48, "packets", 4, 48)
+    with reelabel.open(make_clip("clip.h264")) as video:
+        with pytest.raises(reelabel.NoIndexError, match=r"clip\.h264 does not list its frames: a packet has no PTS"):
+            video.index()
+        assert len(video) == 48
 
 
 def test_slices_are_those_of_a_list(clip):
@@ -378,31 +233,6 @@ def test_a_closed_video_says_so(clip):
 def test_a_video_cannot_be_pickled(clip):
     with reelabel.open(clip) as video, pytest.raises(TypeError, match="pass its path"):
         pickle.dumps(video)
-
-
-@pytest.mark.parametrize(
-    ("source", "kind", "message"),
-    [
-        ("/nowhere/clip.mp4", reelabel.VideoError, "no video at /nowhere/clip.mp4"),
-        (Path("/nowhere/clip.mp4"), reelabel.VideoError, "no video at /nowhere/clip.mp4"),
-        (b"", reelabel.VideoError, "empty"),
-        (b"not a video", reelabel.VideoError, "cannot open the video"),
-        (3, TypeError, "not int"),
-        (io.StringIO("text"), TypeError, "mode 'rb'"),
-    ],
-)
-def test_what_is_no_video_is_refused_in_a_sentence(source, kind, message):
-    with pytest.raises(kind, match=message), reelabel.open(source) as video:
-        _ = video[0]
-
-
-def test_what_a_source_raises_is_raised(clip):
-    class Lost(Remote):
-        def read(self, _start, _size):
-            raise ConnectionError("the cable is cut")
-
-    with reelabel.open(Lost(clip.read_bytes())) as video, pytest.raises(ConnectionError, match="cable"):
-        _ = video[0]
 
 
 @pytest.mark.parametrize(

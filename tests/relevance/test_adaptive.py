@@ -72,7 +72,7 @@ def test_frames_that_fit_equally_well_are_spread_evenly(count):
     assert choose_adaptively(0.2 + noise, count) == pick_evenly(100, count)  # of rounding alone
 
 
-def test_of_an_odd_number_the_half_with_the_best_frame_is_shown_one_more():
+def test_of_an_odd_number_the_half_with_the_best_frame_gets_one_more():
     later = np.array([0.1, 0.2, 0.1, 0.2, 0.1, 0.3, 0.1, 0.2])
 
     assert choose_adaptively(later, 3, stands_out=2.0) == [1, 5, 7]

@@ -23,6 +23,15 @@ def test_the_best_of_several_texts_counts():
     assert note == ("4 of 54 frames chosen by the question, the best of which is at 10.0 s; at most 31.0 s without one")
 
 
+@pytest.mark.parametrize("at", [0, 8])
+def test_the_time_without_a_frame_counts_before_the_first_and_after_the_last(at):
+    fits = [2] * at + [0, 0] + [2] * (8 - at)
+
+    _, note = choose_frames(embedded(range(0, 10_000, 1_000), np.eye(3)[fits]), TEXTS, 2)
+
+    assert note.endswith(f"the best of which is at {at}.0 s; at most 8.0 s without one")
+
+
 def test_times_are_on_the_clock_of_the_video():
     assert choose_frames(embedded([0, 40, 80], first_ms=1_400), TEXTS, 3)[0] == (1_400, 1_440, 1_480)
 

@@ -8,7 +8,6 @@ from infra.settings import StoreSettings
 from reelabel.errors import SamplingRefusedError, VideoMissingError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.fetch import VideoReader
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -49,11 +48,9 @@ def encoder():
 def extractor(tmp_path, pool, encoder):
     objects = ObjectStore(StoreSettings())
     common = {"objects": objects, "cache": FrameCache(objects, f"file://{tmp_path}"), "pool": pool, "limits": Limits()}
-    reader = VideoReader(objects=objects, pool=pool, limits=Limits())
     plain = FrameExtractor(**common, sampling=SAMPLING)
     embedder = VideoEmbedder(
         extractor=plain,
-        reader=reader,
         cache=VectorCache(objects=objects, root_uri=f"file://{tmp_path}"),
         frames=FrameBatcher(encoder=encoder, batch_frames=64),
         spec=EmbeddingSpec(model=ModelIdentity(name="colours")),
@@ -62,7 +59,7 @@ def extractor(tmp_path, pool, encoder):
     return RelevantExtractor.of(plain, embedder, encoder)
 
 
-def asked(uri, *choices, prompt="Is it there?", **segment):
+def view_of(uri, *choices, prompt="Is it there?", **segment):
     job = Job(job_id="a", video_uri=uri, prompt=prompt, choices=choices, **segment)
     return views_of(job, SAMPLING)[0]
 
@@ -77,7 +74,7 @@ def test_the_frames_that_the_question_is_about_are_shown_exactly(extractor, clip
     every = extract_local(uri, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits())
     since_s = every.selection.time_s - every.selection.time_s[0]
 
-    video = prepare_view(extractor, asked(uri, "red"))
+    video = prepare_view(extractor, view_of(uri, "red"))
 
     frames = extractor.cache.find(video.identity)
     rows = [int(np.abs(every.selection.time_s - time_s).argmin()) for time_s in shown_s(video)]
@@ -89,18 +86,18 @@ def test_the_frames_that_the_question_is_about_are_shown_exactly(extractor, clip
 
 
 def test_how_many_of_how_many_were_chosen_is_reported_and_how_long_there_is_none(extractor, clips):
-    note = prepare_view(extractor, asked(clips["mp4"], "red")).provenance.decode_note
+    note = prepare_view(extractor, view_of(clips["mp4"], "red")).provenance.decode_note
 
     assert note.startswith("4 of 40 frames chosen by the question, the best of which is at 13.")
     assert "at most 13.1 s without one" in note
 
 
 def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(extractor, clips, encoder):
-    first = prepare_view(extractor, asked(clips["mp4"], "red"))
+    first = prepare_view(extractor, view_of(clips["mp4"], "red"))
     embedded = encoder.images_embedded
 
-    other = prepare_view(extractor, asked(clips["mp4"], "green"))
-    again = prepare_view(extractor, asked(clips["mp4"], "red", prompt="And now?"))
+    other = prepare_view(extractor, view_of(clips["mp4"], "green"))
+    again = prepare_view(extractor, view_of(clips["mp4"], "red", prompt="And now?"))
 
     assert embedded == encoder.images_embedded == 48
     assert all(GREEN_S[0] <= time_s < GREEN_S[1] for time_s in shown_s(other))
@@ -112,19 +109,19 @@ def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(ext
 
 def test_what_was_asked_before_is_not_embedded_again(extractor, clips, encoder):
     for _ in range(2):
-        prepare_view(extractor, asked(clips["mp4"], "red", "blue"))
+        prepare_view(extractor, view_of(clips["mp4"], "red", "blue"))
 
     assert encoder.texts == ["red Is it there?", "blue Is it there?"]
 
 
 def test_only_frames_of_the_segment_are_shown(extractor, clips):
-    video = prepare_view(extractor, asked(clips["mp4"], "green", start_s=10.0, end_s=16.0))
+    video = prepare_view(extractor, view_of(clips["mp4"], "green", start_s=10.0, end_s=16.0))
 
     assert all(10 <= time_s <= 16 for time_s in shown_s(video))
 
 
 def test_a_question_that_the_model_cannot_read_whole_is_reported(extractor, clips):
-    note = prepare_view(extractor, asked(clips["mp4"], "red", prompt="a b c d e f")).provenance.decode_note
+    note = prepare_view(extractor, view_of(clips["mp4"], "red", prompt="a b c d e f")).provenance.decode_note
 
     assert "the question has 7 tokens, of which the image-text model reads the first 4" in note
 
@@ -134,16 +131,16 @@ def test_frames_that_kill_the_encoder_fail_their_video_in_a_sentence(extractor, 
     write_clip(tmp_path / "white.mp4", white, Encoding(container="mp4", codec="libx264", gop=FPS))
 
     with pytest.raises(SamplingRefusedError, match="The sampler relevant cannot read the frames of this video"):
-        prepare_view(extractor, asked(str(tmp_path / "white.mp4"), "red"))
+        prepare_view(extractor, view_of(str(tmp_path / "white.mp4"), "red"))
 
 
-def test_a_video_that_is_gone_fails_as_ever(extractor, tmp_path):
+def test_a_missing_video_fails(extractor, tmp_path):
     with pytest.raises(VideoMissingError):
-        prepare_view(extractor, asked(f"{tmp_path}/gone.mp4", "red"))
+        prepare_view(extractor, view_of(f"{tmp_path}/gone.mp4", "red"))
 
 
 def test_a_frame_file_that_is_altered_is_regenerated(extractor, clips, tmp_path):
-    view = asked(clips["mp4"], "red")
+    view = view_of(clips["mp4"], "red")
     first = prepare_view(extractor, view)
     path = tmp_path / first.identity.key
     path.write_bytes(path.read_bytes()[:-100] + bytes(100))
@@ -155,8 +152,8 @@ def test_a_frame_file_that_is_altered_is_regenerated(extractor, clips, tmp_path)
 
 
 def test_questions_that_name_different_things_have_different_views():
-    first, other = asked("a.mp4", "red"), asked("a.mp4", "green")
+    first, other = view_of("a.mp4", "red"), view_of("a.mp4", "green")
 
-    assert first == asked("a.mp4", "red")
+    assert first == view_of("a.mp4", "red")
     assert len({first, other, View("a.mp4")}) == len({first.name, other.name, View("a.mp4").name}) == 3
     assert views_of(Job(job_id="a", video_uri="a.mp4", prompt="?", choices=("x", "y")), Sampling())[0].texts == ()

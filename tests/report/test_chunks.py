@@ -29,11 +29,11 @@ def answered(started, manifest, tmp_path):
     cut = cut_job(job("a", video_uri=uri, answer="no", chunk_s=2), 4)
     outcomes = [failure(cut.chunks[0], message="It hangs."), result(cut.chunks[1])]
     chunks = [ChunkOutcome(job=cut.job, number=number, outcome=each) for number, each in enumerate(outcomes)]
-    asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
+    source = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
     segment = Segment(2.0)
     frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits(), segment=segment)
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
-    cache.write(FrameIdentity(**asked, segment=segment), frame_file_of(frames, **asked))
+    cache.write(FrameIdentity(**source, segment=segment), frame_file_of(frames, **source))
     started(CUT, [merge_chunks(cut, chunks, "any:no")], chunks=chunks)
 
 
@@ -50,7 +50,11 @@ def test_a_job_shows_its_chunks_and_the_frames_of_the_one_that_decided(engine, t
     assert [frame.time_s for frame in strip.frames] == [2, 3]
     assert (found.row["chunks"], found.row["chunks_answered"]) == (2, 1)
     assert found.chunks[0]["strip"] is None
-    assert "All 1 job are in this report, 1 with their frames." in render_run(report)
+    page = render_run(report)
+    assert "All 1 job are in this report, 1 with their frames." in page
+    assert "no_frames 1, no 1." in page
+    assert "reelabel report" in page
+    assert "--job &#39;a#0&#39;" in page
 
 
 @pytest.mark.usefixtures("answered")

@@ -1,7 +1,6 @@
 """What the page of a live session says about rows in a real Postgres and frames in a real store."""
 
 import re
-from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
@@ -9,7 +8,7 @@ from sqlalchemy import text
 from tasks.live.record.saved import find_session
 from tasks.report.live import load_session, render_session
 from tasks.report.render import MAX_BYTES
-from tests.live.record.recorded import answered, record_session, start
+from tests.live.record.recorded import answered, open_session, record_session, start
 from tests.report.test_page import HOSTILE
 
 
@@ -55,6 +54,50 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     ]
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"window": 8, "num_frames": 4}, "window of 8 frames · at most 4 frames of it shown"),
+        ({"max_frames": 1, "enable_frame_filter": False}, "at most 1 frame seen · similar frames kept"),
+        ({"system_prompt": "Be brief.", "sampling": {"seed": 0}}, "seed 0 · system prompt “Be brief.”"),
+    ],
+)
+def test_the_page_says_how_the_session_was_configured(recorder, db, config, expected):
+    record_session(recorder)
+    report = gather(recorder, db)
+
+    page = render_session(report | {"session": {**report["session"], "config": config}})
+
+    assert expected in shown_text(page)
+
+
+def test_only_the_first_questions_of_a_long_session_are_shown_and_have_frames(recorder, db, monkeypatch):
+    monkeypatch.setattr("tasks.report.live.MAX_QUERIES", 3)
+    monkeypatch.setattr("tasks.report.live._MAX_FRAMES", 4)
+    monkeypatch.setattr("tasks.report.live._FRAMES_EACH", 2)
+    monkeypatch.setattr("tasks.report.live._MAX_TICKS", 5)
+    record_session(recorder)
+
+    report = gather(recorder, db)
+
+    assert [[time_s for time_s, _ in query["frames"]] for query in report["queries"]] == [[0.04, 1.371]] * 2 + [[]]
+    assert report["kept_s"] == (0.04, 2.0)  # the first of each file
+    assert (report["ends_s"], report["asked"]) == (9.1, 4)
+    assert "3 of 4 questions are in this report, 2 with their frames: the first ones." in render_session(report)
+
+
+def test_delays_are_those_of_the_answers(recorder, db):
+    record = open_session(recorder)
+    for number in range(21):
+        record.answer(answered(query=number, first_token_ms=float(number), total_ms=100.0 + number))
+    record.answer(answered(query=21, answer=None, choices=None, probabilities=None, total_ms=999.0, code="engine_lost"))
+
+    report = gather(recorder, db)
+
+    assert report["first_token"] == {"p50": 10, "p95": 19, "longest": 20}
+    assert report["total"] == {"p50": 110, "p95": 119, "longest": 120}
+
+
 def test_answers_of_an_offline_run_stand_beside_those_of_the_session(recorder, db):
     session_id = record_session(recorder)
     with db.begin() as connection:
@@ -75,7 +118,7 @@ def test_a_page_without_frames_says_why(recorder, db, objects):
 
 
 def test_hostile_texts_are_shown_as_they_are_and_many_questions_fit(recorder, db):
-    record = recorder.open(uuid4(), model="tiny", config={}, versions={}, host="h")
+    record = open_session(recorder)
     record.answer(answered(question=HOSTILE, answer=HOSTILE, choices=None, probabilities=None))
     report = gather(recorder, db)
 

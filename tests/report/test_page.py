@@ -7,10 +7,10 @@ import pytest
 
 from reelabel.text import escape_controls
 from tasks.report.render import MAX_BYTES
-from tasks.report.run import render_run
+from tasks.report.run import render_run, run_overview
 from tests.hostile import HOSTILE as INVISIBLE
 from tests.hostile import hidden_in
-from tests.report.rows import PIXEL, SLOW, job_card, report, strip, with_strip
+from tests.report.rows import PIXEL, SLOW, job_card, report, run_row, strip, with_strip
 
 SHOWABLE = INVISIBLE.replace("\n", "")
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)> & \"'"
@@ -26,8 +26,8 @@ def without_script(page):
 
 
 def with_overview(**changed):
-    made = report()
-    return made | {"overview": made["overview"] | changed}
+    page = report()
+    return page | {"overview": page["overview"] | changed}
 
 
 def test_failures_are_told_at_the_top_with_their_most_frequent_reason():
@@ -83,6 +83,16 @@ def test_an_answer_in_words_is_shown_however_little_it_says(answer, shown):
     assert "<h3>Time</h3>" in page
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_shown"),
+    [({}, True), ({"jobs_labelled": 0, "jobs_failed": 0}, False), ({"wall_ms": {"engine start": 4000.0}}, False)],
+)
+def test_a_rate_is_shown_if_jobs_were_answered_by_a_loaded_engine(changed, is_shown):
+    page = render_run(report() | {"overview": run_overview(run_row(**changed))})
+
+    assert ("<dt>jobs per second</dt>" in page) == is_shown
+
+
 def test_times_are_shown_in_utc_whatever_the_databases_time_zone():
     page = render_run(with_overview(started_at=datetime(2026, 11, 23, 1, 30, tzinfo=timezone(timedelta(hours=2)))))
 
@@ -124,14 +134,14 @@ def test_a_marker_in_a_text_is_not_replaced_by_cards_or_frames():
     )
 
     assert page.count("&lt;!--cards--&gt;") == page.count("&lt;!--frames 0--&gt;") == 1
-    assert page.count('class="strip"') == 1
+    assert page.count("<div data-frames=") == 1
 
 
 def test_a_page_shows_invisible_characters():
     jobs = [job_card(SHOWABLE, question=SHOWABLE, choices=[(SHOWABLE, 1.0)])]
-    made = with_overview(dataset=SHOWABLE, bottleneck=SHOWABLE) | {"jobs": jobs, "caveats": [SHOWABLE]}
+    data = with_overview(dataset=SHOWABLE, bottleneck=SHOWABLE) | {"jobs": jobs, "caveats": [SHOWABLE]}
 
-    page = without_script(render_run(made))
+    page = without_script(render_run(data))
 
     assert hidden_in(page, keep="\n\t") == []
     assert escape(escape_controls(SHOWABLE, keep="\n\t"), quote=False) in page
@@ -143,7 +153,7 @@ def test_frames_of_the_last_videos_are_left_out_if_the_page_would_be_too_large()
 
     page = render_run(report(jobs=jobs))
 
-    with_frames = [job_id for job_id, card in cards_of(page).items() if 'class="strip"' in card]
+    with_frames = [job_id for job_id, card in cards_of(page).items() if "<div data-frames=" in card]
     assert len(page.encode()) < MAX_BYTES
     assert 30 < len(with_frames) < 300
     assert with_frames == [f"clip-{at}" for at in range(len(with_frames))]
@@ -156,7 +166,7 @@ def test_frames_that_several_jobs_share_are_on_the_page_once():
 
     page = render_run(report(jobs=[with_strip(job_card(f"clip-{at}"), shared) for at in range(300)]))
 
-    assert page.count('class="strip"') == 1
+    assert page.count("<div data-frames=") == 1
     assert '<a href="#job-clip-0">clip-0</a>' in cards_of(page)["clip-299"]
     assert "300 with their frames" in page
     assert len(page.encode()) < 1_000_000
@@ -192,7 +202,7 @@ def test_300_jobs_of_long_texts_and_many_frames_are_below_three_megabytes():
 
     assert len(page.encode()) < MAX_BYTES
     assert len(cards_of(page)) == 300
-    assert page.count('class="strip"') > 40
+    assert page.count("<div data-frames=") > 40
     assert f"{texts[299][:400]}... (4,000 characters)" in cards_of(page)["clip-299"]
 
 

@@ -56,6 +56,14 @@ def test_frames_beyond_two_megabytes_are_left_out_those_of_the_usual_number_last
     assert page.count('"><i class="none"></i><span>') > 0
 
 
+def test_frames_that_do_not_fit_in_memory_together_are_decoded_in_turn(tmp_path, monkeypatch):
+    clip = write_clip(tmp_path / "clip.mp4", frames=24, fps=12, gop=12)
+    at_once = replay_of(clip)
+    monkeypatch.setattr("tasks.report.replay._MOST_DECODED_BYTES", 1)
+
+    assert replay_of(clip) == at_once
+
+
 def test_the_name_of_a_video_stays_text(tmp_path):
     clip = write_clip(tmp_path / "clip.mp4", frames=12)
 

@@ -98,6 +98,30 @@ def test_frames_that_were_evicted_are_reported(engine, tmp_path):
 
 
 @pytest.mark.usefixtures("run")
+def test_only_the_first_videos_have_frames_and_chunks_if_there_are_many(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.report.videos._MAX_CHUNKS", 5)
+    monkeypatch.setattr("tasks.report.videos._MAX_STRIPS", 1)
+    (tmp_path / "films.parquet").unlink()
+    rows = [{"job_id": name, "video_uri": str(tmp_path / f"{name}.mp4")} for name in FILMS]
+    pl.DataFrame(rows).write_parquet(tmp_path / "films.parquet")
+
+    first, other = page_of(engine, tmp_path, job_ids=["two"])["videos"]
+
+    assert (len(first["parts"]), bool(first["strip"]), first["no_strip"]) == (5, True, "")
+    assert (other["parts"], other["strip"], other["no_strip"]) == ([], [], "Its frames did not fit into this report.")
+
+
+@pytest.mark.usefixtures("run")
+def test_a_manifest_that_is_gone_leaves_the_descriptions(engine, tmp_path):
+    (tmp_path / "films.parquet").unlink()
+
+    report = page_of(engine, tmp_path)
+
+    assert sorted(video["job_id"] for video in report["videos"]) == sorted(FILMS)
+    assert report["note"].startswith("Videos and frames are unavailable: ")
+
+
+@pytest.mark.usefixtures("run")
 def test_named_videos_come_first_and_one_without_a_description_is_named(engine, tmp_path):
     for name in FILMS:
         assert page_of(engine, tmp_path, job_ids=[name])["videos"][0]["job_id"] == name
@@ -140,7 +164,7 @@ def shown(name="film", image=PIXEL, frames=2, parts=2, **changed):
     }
 
 
-def made(*videos, **changed):
+def videos_report(*videos, **changed):
     return {
         "overview": run_overview(run_row(kind="describe"), model="siglip"),
         "described": len(videos),
@@ -160,7 +184,7 @@ def test_a_page_loads_nothing_from_elsewhere_and_texts_stay_texts():
     hostile = shown(HOSTILE, caption=HOSTILE, tags=[{"text": HOSTILE, "score": 0.2}], scene_note=HOSTILE)
     hostile["parts"] = [part | {"caption": HOSTILE, "tags": hostile["tags"]} for part in hostile["parts"]]
 
-    page = render_videos(made(shown(), hostile, frequent=[(HOSTILE, 1)]))
+    page = render_videos(videos_report(shown(), hostile, frequent=[(HOSTILE, 1)]))
 
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
     assert "default-src &#39;none&#39;" in policy
@@ -169,12 +193,40 @@ def test_a_page_loads_nothing_from_elsewhere_and_texts_stay_texts():
     assert page.count("&lt;img src=x") > 10
 
 
+def test_frames_stand_in_their_scenes_and_only_the_first_card_is_open():
+    early = {"start_s": 5.0, "end_s": 5.0, "shots": 1}  # a scene without a frame on the page
+    film = shown(frames=4, scenes=[{"start_s": 0.0, "end_s": 5.0}, early, {"start_s": 8.0001, "end_s": 30.0}])
+
+    first, other = cards_of(render_videos(videos_report(film, shown("other", scenes=[])))).values()
+
+    scenes = first.split('<li class="scene">')[1:]
+    assert [scene.count("<img") for scene in scenes] == [1, 0, 3]
+    assert "scene 3, 0:08.0 to 0:30.0" in scenes[2]
+    assert other.split('<li class="scene">')[1].count("<img") == 2
+    assert [card.partition(">")[0].endswith(" open") for card in (first, other)] == [True, False]
+
+
+def test_the_strongest_tags_by_score_and_time_are_drawn():
+    tags = [("short", 0.9, 1), ("long", 0.4, 9), ("weak", 0.01, 9), *((f"tag {at}", 0.2, 9) for at in range(6))]
+    parts = [
+        {"start_s": 0.0, "end_s": float(end_s), "caption": None, "tags": [{"text": text, "score": score}]}
+        for text, score, end_s in tags
+    ]
+
+    [card] = cards_of(render_videos(videos_report(shown(parts=0) | {"parts": parts}))).values()
+
+    drawn = card.partition('aria-label="Tags over time, by their score: ')[2].partition('."')[0]
+    assert drawn == "long, tag 0, tag 1, tag 2, tag 3, tag 4, tag 5, short"
+    assert 'opacity="0.15"' in card
+    assert 'opacity="1"' in card
+
+
 def test_a_page_stays_small_by_leaving_out_frames_then_chunks_then_videos():
     big = [shown(f"film-{at}", image=PIXEL + "A" * 40_000) for at in range(60)]
     long = [shown(f"film-{at}", frames=0, parts=1_000) for at in range(20)]
     many = [shown(f"film-{at}", caption="'" * 2_000, frames=0) for at in range(1_000)]
 
-    framed, chunked, left_out = (render_videos(made(*videos)) for videos in (big, long, many))
+    framed, chunked, left_out = (render_videos(videos_report(*videos)) for videos in (big, long, many))
 
     assert max(len(page.encode()) for page in (framed, chunked, left_out)) < MAX_BYTES
     with_frames = ['class="strip"' in card for card in cards_of(framed).values()]
@@ -191,7 +243,7 @@ def test_a_page_stays_small_by_leaving_out_frames_then_chunks_then_videos():
 def test_a_thousand_videos_with_frames_are_below_three_megabytes_and_all_are_listed():
     videos = [shown(f"film-{at}", image=PIXEL + "A" * 4_000, frames=24 * (at < 40), parts=12) for at in range(1_000)]
 
-    page = render_videos(made(*videos))
+    page = render_videos(videos_report(*videos))
 
     assert len(page.encode()) < MAX_BYTES
     assert len(cards_of(page)) == 1_000

@@ -1,6 +1,7 @@
-"""Small jobs, labels and failures."""
+"""Small jobs, labels, failures and plans."""
 
 from dataclasses import replace
+from uuid import uuid4
 
 import polars as pl
 
@@ -8,6 +9,7 @@ from tasks.database.scope import Scope
 from tasks.domain import Answer, Failure, JobResult, ModelIdentity, RunSpec, Stage
 from tasks.domain.provenance import FrameProvenance
 from tasks.manifest.schema import ROW
+from tasks.plans.plan import Plan, open_plan
 from tests.factories import make_job
 
 SPEC = RunSpec(model=ModelIdentity(name="tiny"))
@@ -45,3 +47,23 @@ def result(of, probabilities=(0.25, 0.75), order=None, provenance=PROVENANCE, **
 
 def failure(of, code="no_frames", message="No frame."):
     return Failure(job=of, stage=Stage.DECODE, code=code, message=message, shard_index=0)
+
+
+def record_plan(db, run, jobs_per_shard, **changed):
+    """Record a plan of a run, with the number of jobs of each shard; return the plan."""
+    plan = Plan(
+        plan_id=uuid4(),
+        run_id=run.run_id,
+        dataset=run.dataset,
+        spec_id=run.spec_id,
+        manifest_uri="m.parquet",
+        manifest_fingerprint="f",
+        kind="classify",
+        shared=False,
+        plan_uri="file:///plans/p",
+        shards=len(jobs_per_shard),
+        jobs=sum(jobs_per_shard),
+    )
+    plan = replace(plan, **changed)
+    open_plan(db, plan, jobs_per_shard)
+    return plan

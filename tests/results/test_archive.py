@@ -11,7 +11,6 @@ from infra.database import copy_out
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import RESULT
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import Plan, open_plan
 from tasks.results import archive
 from tasks.results.archive import archive_dataset, restore_dataset
 from tasks.results.audit import audit_jobs
@@ -19,7 +18,7 @@ from tasks.results.runs import close_run, open_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.plans.conftest import make_plan
 from tests.results import test_chunks, test_descriptions
-from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, record_plan, result
 
 __all__ = ["make_plan"]
 
@@ -93,19 +92,7 @@ def test_descriptions_chunks_and_plans_are_in_an_archive(db, run, objects, tmp_p
     videos = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, host="h")
     open_run(db, run_id=videos.run_id, spec=spec, facts=FACTS | {"kind": "describe"})
     test_descriptions.write(db, videos, test_descriptions.described(test_descriptions.film("a")))
-    plan = Plan(
-        plan_id=uuid4(),
-        run_id=run.run_id,
-        **SCOPE.key,
-        manifest_uri="m.parquet",
-        manifest_fingerprint="",
-        kind="classify",
-        shared=False,
-        plan_uri="p",
-        shards=1,
-        jobs=1,
-    )
-    open_plan(db, plan, [1])
+    record_plan(db, run, [1])
     for key in (run, videos):
         close_run(db, key.run_id, state="done", message="")
     before = rows_of(db)

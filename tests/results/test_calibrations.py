@@ -25,9 +25,9 @@ def jobs(db, run):
 
 def test_known_answers_come_from_the_manifest_and_labels_from_the_rows(db, jobs):
     corrected = [replace(jobs[0], answer="no"), *jobs[1:]]
-    unknown, asked_otherwise = replace(jobs[1], answer=None), replace(jobs[2], prompt="another?")
+    unknown, other_question = replace(jobs[1], answer=None), replace(jobs[2], prompt="another?")
 
-    known = known_answers(db, SCOPE, jobs=[corrected[0], unknown, asked_otherwise, *jobs[3:], job("new")])
+    known = known_answers(db, SCOPE, jobs=[corrected[0], unknown, other_question, *jobs[3:], job("new")])
 
     assert len(known.truths) == 98
     assert known.truths[0] == 1

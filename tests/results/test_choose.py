@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -50,15 +51,15 @@ def choose(db, reader, run):
         open_run(db, run_id=elsewhere.run_id, spec=spec, facts=FACTS | {"dataset": elsewhere.dataset})
         ShardWriter(db, elsewhere).write(results=[result(JOBS[4], (0.45, 0.55))], failures=[])
 
-    def chosen(named=(), run_id=None, timeout_s=20, **words):
-        asked = {"named": named, "run_id": run_id, "timeout_s": timeout_s}
-        return choose_jobs(reader, SCOPE, Selection(**words), jobs=job_table(JOBS), **asked)
+    def chosen(named=(), run_id=None, timeout_s=20, **selection):
+        options = {"named": named, "run_id": run_id, "timeout_s": timeout_s}
+        return choose_jobs(reader, SCOPE, Selection(**selection), jobs=job_table(JOBS), **options)
 
     return chosen
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("selection", "expected"),
     [
         pytest.param({"failed": True}, "gone odd", id="failed"),
         pytest.param({"code": "video_missing"}, "gone", id="failed with a code"),
@@ -80,8 +81,8 @@ def choose(db, reader, run):
         pytest.param({"where": "margin > (SELECT avg(margin) FROM reelabel.result)"}, "sure", id="SQL on all rows"),
     ],
 )
-def test_jobs_are_selected_by_outcome_task_and_sql(choose, words, expected):
-    assert ids_of(choose(**words).jobs) == expected.split()
+def test_jobs_are_selected_by_outcome_task_and_sql(choose, selection, expected):
+    assert ids_of(choose(**selection).jobs) == expected.split()
 
 
 def test_sql_may_use_any_column_of_job_state(choose, db):
@@ -126,8 +127,8 @@ def test_reasons_are_counted_and_unknown_ids_listed(choose):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("margin <<< 1", "operator does not exist: .*, at character 8: <<< 1"),
-        ("label = 'no", "unterminated quoted string at or near .*, at character 9: 'no"),
+        ("margin <<< 1", "operator does not exist: "),
+        ("label = 'no", "unterminated quoted string at or near "),
         ("label", "argument of AND must be type boolean"),
         ("true); DELETE FROM reelabel.result; SELECT (true", "cannot insert multiple commands"),
         ("(WITH gone AS (DELETE FROM reelabel.result RETURNING 1) SELECT true)", "WITH clause containing a data-mod"),
@@ -137,7 +138,7 @@ def test_reasons_are_counted_and_unknown_ids_listed(choose):
     ],
 )
 def test_rejected_sql_is_explained_and_changes_nothing(choose, where, message):
-    with pytest.raises(ConfigurationError, match=f"Postgres cannot run the condition: {message}"):
+    with pytest.raises(ConfigurationError, match=f"Postgres cannot run the condition {re.escape(where)}: {message}"):
         choose(where=where)
     assert len(choose(label="no").jobs) == 2
 
@@ -158,3 +159,10 @@ def test_unknown_fields_of_a_selection_are_refused():
     with pytest.raises(ValidationError, match="Extra inputs"):
         Selection(labels="no")
     assert Selection(limit=3, skip_unknown=True).is_empty
+
+
+@pytest.mark.parametrize(
+    "selection", [{"failed": True}, {"code": "x"}, {"margin_below": 0.5}, {"task": "a"}, {"where": "x"}]
+)
+def test_a_selection_that_filters_is_not_empty(selection):
+    assert not Selection(**selection).is_empty

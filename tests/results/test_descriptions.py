@@ -21,7 +21,6 @@ from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.detect import Scene
 from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import Plan, open_plan
 from tasks.results.audit import audit_jobs
 from tasks.results.choose import choose_jobs
 from tasks.results.descriptions import count_frames
@@ -33,7 +32,7 @@ from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
 from tasks.results.write import RunKey, ShardWriter
 from tests.job_table import job_table
-from tests.results.rows import FACTS, failure, ids_of, job
+from tests.results.rows import FACTS, failure, ids_of, job, record_plan
 
 SPEC = DescribeSpec(model=ModelIdentity(name="siglip"), tags="t", captions="c", scene_threshold=10.0)
 SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
@@ -101,8 +100,8 @@ def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_eac
         {"start_s": 0, "end_s": 12.5, "shots": 1, "begins": None},
         {"start_s": 12.5, "end_s": 25, "shots": 2, "begins": "cut"},
     ]
-    told = ("caption", "caption_score", "caption_probability", "duration_s", "chunks", "frames_used", "task")
-    assert [row[name] for name in told] == ["a dog runs", 0.4, None, 25.0, 3, 32, "dogs"]
+    columns = ("caption", "caption_score", "caption_probability", "duration_s", "chunks", "frames_used", "task")
+    assert [row[name] for name in columns] == ["a dog runs", 0.4, None, 25.0, 3, 32, "dogs"]
     assert (row["scene_changes"], row["scene_method"], row["scene_note"]) == (1, "index and ema", "fixed\ufffd")
     assert (row["frames_decoded"], row["frames_embedded"], row["embed_ms"]) == (99, 32, 1.5)
     assert count_frames(db, run.run_id) == (99, 32)
@@ -131,21 +130,7 @@ def test_a_job_has_one_description_or_one_failure(db, run):
 
 @pytest.fixture
 def plan(db, run):
-    plan = Plan(
-        plan_id=uuid4(),
-        run_id=run.run_id,
-        dataset="d",
-        spec_id=SPEC.spec_id,
-        manifest_uri="m",
-        manifest_fingerprint="f",
-        kind="describe",
-        shared=True,
-        plan_uri="file:///plan",
-        shards=1,
-        jobs=1,
-    )
-    open_plan(db, plan, [1])
-    return plan
+    return record_plan(db, run, [1], kind="describe", shared=True)
 
 
 def test_a_worker_that_was_thought_dead_does_not_replace_a_newer_description(db, run, plan):
@@ -208,7 +193,7 @@ def test_task_names_are_corrected_without_describing_again(db, run):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("selection", "expected"),
     [
         ({"where": "caption LIKE '%dog%' AND duration_s > 20"}, ["a"]),
         ({"where": "scene_changes > 5"}, []),
@@ -216,11 +201,11 @@ def test_task_names_are_corrected_without_describing_again(db, run):
         ({"failed": True}, ["b"]),
     ],
 )
-def test_a_backfill_selects_by_what_is_known(db, database, run, words, expected):
+def test_a_backfill_selects_by_what_is_known(db, database, run, selection, expected):
     write(db, run, described(film("a")), failures=[failure(film("b"))])
     with connected(database, Role.READER) as reader:
         jobs = job_table([film("a"), film("b"), film("c")])
-        found = choose_jobs(reader, SCOPE, Selection(**words), jobs=jobs)
+        found = choose_jobs(reader, SCOPE, Selection(**selection), jobs=jobs)
     assert ids_of(found.jobs) == expected
 
 

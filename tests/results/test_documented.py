@@ -67,8 +67,8 @@ def test_its_code_runs_on_the_rows_of_a_run(db, run, store_settings, tmp_path, m
     for form, folder in (("parquet", "lake"), ("delta", "delta"), ("iceberg", "iceberg")):
         with db.begin() as connection:
             connection.execute(RUN.update().values(exported_at=None))
-        tables = {"iceberg_namespace": "lake.reelabel"} if form == "iceberg" else {}
-        settings = ResultsSettings(export_uri=f"file://{tmp_path}/{folder}", export_format=form, **tables)
+        chosen = "iceberg:lake.reelabel" if form == "iceberg" else form
+        settings = ResultsSettings(export_uri=f"file://{tmp_path}/{folder}", export_format=chosen)
         export_ended_runs(db, store_settings, settings, dataset="d")
     monkeypatch.chdir(tmp_path)
 

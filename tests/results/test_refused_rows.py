@@ -12,11 +12,10 @@ from tasks.database.scope import Scope
 from tasks.database.tables import SHARD
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import Plan, open_plan
 from tasks.results.read import read_chunks, read_descriptions, read_failures, read_results
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey, ShardWriter
-from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, record_plan, result
 from tests.results.test_descriptions import SCOPE as SCOPE_OF_DESCRIPTIONS
 from tests.results.test_descriptions import SPEC as SPEC_OF_DESCRIPTIONS
 from tests.results.test_descriptions import described, film
@@ -35,20 +34,7 @@ REFUSED = [
 
 def claimed(db, run, *, kind="classify", jobs=6):
     """Return the lease of a shard of its own plan."""
-    plan = Plan(
-        plan_id=uuid4(),
-        run_id=run.run_id,
-        dataset="d",
-        spec_id=run.spec_id,
-        manifest_uri="m",
-        manifest_fingerprint="f",
-        kind=kind,
-        shared=False,
-        plan_uri="file:///plan",
-        shards=1,
-        jobs=jobs,
-    )
-    open_plan(db, plan, [jobs])
+    plan = record_plan(db, run, [jobs], kind=kind)
     return claim(db, plan.plan_id, Work.BOTH, holder="h", lease_s=60)
 
 
@@ -95,12 +81,12 @@ def test_a_refused_chunk_fails_its_job_alone(db, run):
     labels, chunks = [], []
     for name, used in (("bad", 2**40), ("good", 4)):
         cut = cut_job(job(name, chunk_s=60), 180)
-        asked = [
+        outcomes = [
             ChunkOutcome(job=cut.job, number=number, outcome=result(part, frames_used=used))
             for number, part in enumerate(cut.chunks)
         ]
-        labels.append(replace(merge_chunks(cut, asked, "majority"), provenance=result(job("a")).provenance))
-        chunks += asked
+        labels.append(replace(merge_chunks(cut, outcomes, "majority"), provenance=result(job("a")).provenance))
+        chunks += outcomes
 
     refused = ShardWriter(db, run).write(labels, [], chunks=chunks)
 

@@ -370,8 +370,8 @@ def test_another_dataset_or_spec_has_results_of_its_own(db, run):
 def test_a_run_is_found_by_id_by_prefix_and_as_last(db, run):
     close_run(db, run.run_id, state="done", message="ok")
 
-    for given in (str(run.run_id), str(run.run_id)[:8], str(run.run_id).upper(), "last"):
-        assert find_run(db, given)["run_id"] == run.run_id
+    for name in (str(run.run_id), str(run.run_id)[:8], str(run.run_id).upper(), "last"):
+        assert find_run(db, name)["run_id"] == run.run_id
     assert find_run(db, "last")["ended_at"] is not None
     with pytest.raises(ConfigurationError, match="No runs match"):
         find_run(db, "ffffffff-no")

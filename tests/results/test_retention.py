@@ -89,9 +89,9 @@ def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):
     ShardWriter(db, replace(run, spec_id=newer.spec_id)).write([result(job("film")), result(job("lost"))], [])
     close_run(db, run.run_id, state="done", message="")
 
-    def age(table, *which):
+    def age(table, *conditions):
         with db.begin() as connection:
-            connection.execute(update(table).where(*which).values(created_at=func.now() - timedelta(days=10)))
+            connection.execute(update(table).where(*conditions).values(created_at=func.now() - timedelta(days=10)))
 
     def count():
         with db.connect() as connection:

@@ -18,10 +18,10 @@ ROUTED = RunSpec(model=SPEC.model, sampling=Sampling(sampler="auto", escalate_be
 
 def label(name, video, *, frames, reason="", answer="no", **changed):
     """Label a job with its second choice, no."""
-    asked = job(name, video_uri=video, answer=answer)
+    answered = job(name, video_uri=video, answer=answer)
     seen = {"fingerprint": video, "frames_decoded": frames, "decode_ms": float(frames), "longest_gap_s": 1.0}
-    made = replace(result(asked, **seen | changed), routed_by=reason)
-    return replace(made, first=FirstAnswer(label="yes", margin=0.1, below=0.5)) if reason == "margin" else made
+    labelled = replace(result(answered, **seen | changed), routed_by=reason)
+    return replace(labelled, first=FirstAnswer(label="yes", margin=0.1, below=0.5)) if reason == "margin" else labelled
 
 
 @pytest.fixture

@@ -56,10 +56,10 @@ def test_failures_of_the_run_are_distinguished_from_earlier_ones(db, run):
     later = replace(run, run_id=uuid4())
     open_run(db, run_id=later.run_id, spec=SPEC, facts=FACTS | {"kind": "backfill"})
     ShardWriter(db, later).write(results=[], failures=[failure(jobs[1])])
-    asked = {"jobs": jobs, "run_id": later.run_id}
+    options = {"jobs": jobs, "run_id": later.run_id}
 
-    own, earlier = summarize_results(db, SCOPE, **asked).failures
-    alone = summarize_results(db, SCOPE, **asked, only_run=True)
+    own, earlier = summarize_results(db, SCOPE, **options).failures
+    alone = summarize_results(db, SCOPE, **options, only_run=True)
 
     assert (own.job_id, own.count, own.since) == ("b", 1, None)
     assert (earlier.job_id, earlier.count) == ("a", 1)
@@ -70,7 +70,7 @@ def test_failures_of_the_run_are_distinguished_from_earlier_ones(db, run):
 
 
 @contextmanager
-def supervisor_that_says(folder, **state):
+def fake_supervisor(folder, **state):
     """A supervisor of a folder that is asked for nothing."""
 
     def answer():
@@ -94,9 +94,9 @@ def test_a_link_is_printed_only_where_it_answers(tmp_path, monkeypatch):
     settings, page = load_settings(), "http://127.0.0.1:4200/runs/flow-run/7"
     assert prefect_link(settings, 7) == page
 
-    with supervisor_that_says(tmp_path, services={"prefect": {"pid": 1, "port": 4200}}, kept=False):
+    with fake_supervisor(tmp_path, services={"prefect": {"pid": 1, "port": 4200}}, kept=False):
         assert prefect_link(settings, 7) is None
-    with supervisor_that_says(tmp_path, services={"prefect": {"pid": 1, "port": 4200}}, kept=True):
+    with fake_supervisor(tmp_path, services={"prefect": {"pid": 1, "port": 4200}}, kept=True):
         assert prefect_link(settings, 7) == page
 
 
@@ -149,18 +149,18 @@ def test_labels_on_files_that_are_cut_short_are_counted(db, run):
 
 
 def test_accuracy_is_reported_by_task_and_overall():
-    def said(*scores):
+    def accuracies(*scores):
         tasks = [TaskScore(task=task, labels=known, known=known, correct=correct) for task, known, correct in scores]
         return [*_accuracies(Summary(tasks=tuple(tasks), failures=()))]
 
-    assert said((None, 4, 1)) == [("all", "0.250 (1 of 4)")]
-    assert said(("colour", 4, 1), (None, 0, 0)) == [("colour", "0.250 (1 of 4)")]
-    assert said(("colour", 4, 3), (None, 2, 0)) == [
+    assert accuracies((None, 4, 1)) == [("all", "0.250 (1 of 4)")]
+    assert accuracies(("colour", 4, 1), (None, 0, 0)) == [("colour", "0.250 (1 of 4)")]
+    assert accuracies(("colour", 4, 3), (None, 2, 0)) == [
         ("colour", "0.750 (3 of 4)"),
         ("no task", "0.000 (0 of 2)"),
         ("all", "0.500 (3 of 6)"),
     ]
-    assert said((None, 0, 0)) == []
+    assert accuracies((None, 0, 0)) == []
 
 
 @pytest.mark.parametrize(("position", "warns"), [(4, False), (5, False), (6, True), (10, True)])

@@ -91,11 +91,11 @@ def test_all_videos_of_a_clique_are_similar_to_each_other(rng):
 
 
 def test_identical_videos_have_a_similarity_of_one_to_within_rounding(world, rng):
-    once = [scenes(rng) for _ in range(50)]
+    videos = [scenes(rng) for _ in range(50)]
 
-    assert len(find_duplicates([*once, *once], least=1)) == 100
+    assert len(find_duplicates([*videos, *videos], least=1)) == 100
 
-    keys = pl.Series([world.add(f"{number}.mp4", video) for number, video in enumerate([*once, *once])])
+    keys = pl.Series([world.add(f"{number}.mp4", video) for number, video in enumerate([*videos, *videos])])
     index = world.index()
     index.add(index.missing(keys), world.cache)
     assert len(find_duplicates(index.videos(keys), least=1)) == 100
@@ -152,13 +152,13 @@ def test_files_are_grouped_by_their_keys_and_one_that_cannot_be_read_is_reported
     )
     [info] = (info for info in world.objects.list(world.root) if broken in info.uri)
     world.objects.replace(info.uri, b"no vectors")
-    settings, told, warned = Settings(home=tmp_path, store=world.settings), [], []
+    settings, notes, warned = Settings(home=tmp_path, store=world.settings), [], []
 
     for _ in range(2):
-        found = group_duplicates(settings, MODEL, world.table(), least=0.9, note=told.append, warn=warned.append)
+        found = group_duplicates(settings, MODEL, world.table(), least=0.9, note=notes.append, warn=warned.append)
         assert found.select("group", "key").rows() == [(0, first), (0, copy)]
 
     assert found["similarity"].to_list() == pytest.approx([1, 1], abs=1e-3)
     assert all(each.startswith(f"1 embedding file cannot be read, such as {broken}: ") for each in warned)
     assert len(warned) == 2
-    assert told[:3] == ["Opening the index", "Indexing 4 new videos", "Comparing videos: 4 of 4"]
+    assert notes[:3] == ["Opening the index", "Indexing 4 new videos", "Comparing videos: 4 of 4"]

@@ -11,20 +11,20 @@ def found(*frames):
     return Hits(scores=np.array(scores, np.float32), files=np.array(files), pts_ms=np.array(pts_ms))
 
 
-def places(moments):
+def positions(moments):
     return [(each.file, each.time_ms) for each in moments]
 
 
 def test_frames_near_a_better_one_of_the_same_video_belong_to_its_moment():
     frames = found((0.9, 0, 10_000), (0.8, 0, 14_999), (0.7, 0, 5_001), (0.6, 0, 15_000), (0.5, 1, 10_000))
 
-    assert places(merge_moments(frames, np.array([0, 1]), top=9)) == [(0, 10_000), (0, 15_000), (1, 10_000)]
+    assert positions(merge_moments(frames, np.array([0, 1]), top=9)) == [(0, 10_000), (0, 15_000), (1, 10_000)]
 
 
 def test_files_of_one_video_have_common_moments():
     frames = found((0.9, 0, 10_000), (0.8, 1, 10_000), (0.7, 2, 10_000))
 
-    assert places(merge_moments(frames, np.array([0, 0, 1]), top=9)) == [(0, 10_000), (2, 10_000)]
+    assert positions(merge_moments(frames, np.array([0, 0, 1]), top=9)) == [(0, 10_000), (2, 10_000)]
 
 
 def test_top_hits_of_parts_are_those_of_all():
@@ -46,7 +46,7 @@ def test_top_hits_of_parts_are_those_of_all():
 def test_of_equal_frames_the_earlier_comes_first():
     equal = found((0.5, 1, 2), (0.5, 0, 9), (0.5, 0, 3))
 
-    assert places(merge_moments(equal.best(3), np.arange(2), top=9)) == [(0, 3), (1, 2)]
+    assert positions(merge_moments(equal.best(3), np.arange(2), top=9)) == [(0, 3), (1, 2)]
 
 
 def test_of_more_equal_frames_than_fit_the_earlier_ones_are_kept():
@@ -85,6 +85,6 @@ def test_the_moment_that_others_are_to_be_like_is_not_found(world):
 
     result = world.search(np.ones(SIZE), top=9, exclude=(key, 8000))
 
-    assert places(result.moments)[:3] == [(0, 0), (0, 13_000), (0, 18_000)]
+    assert positions(result.moments)[:3] == [(0, 0), (0, 13_000), (0, 18_000)]
     near = [each.file for each in result.moments if abs(each.time_ms - 8000) < 5000]
     assert set(near) == {1}

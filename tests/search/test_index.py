@@ -19,8 +19,8 @@ def queries(count=4, seed=9):
 def is_right(world, result, query, top=5):
     """Whether the moments are those of a comparison of all vectors, with the same scores but for the last digits."""
     expected = world.compare_all(query, top=top)
-    places = [(each.file, each.time_ms) for each in expected]
-    is_same = [(each.file, each.time_ms) for each in result.moments] == places
+    positions = [(each.file, each.time_ms) for each in expected]
+    is_same = [(each.file, each.time_ms) for each in result.moments] == positions
     return is_same and [each.score for each in result.moments] == pytest.approx([e.score for e in expected], abs=2e-5)
 
 

@@ -19,17 +19,17 @@ from tests.description.colours import INFO
 class Encoder:
     """Counts what it is asked for."""
 
-    asked = 0
+    calls = 0
 
     def info(self):
         return replace(INFO, max_tokens=8, dimensions=32)
 
     def embed_texts(self, texts):
-        self.asked += 1
+        self.calls += 1
         return EmbeddedTexts(np.full((len(texts), 32), 0.5, np.float32), tuple(len(text.split()) for text in texts))
 
     def embed_images(self, videos):
-        self.asked += 1
+        self.calls += 1
         return np.full((sum(map(len, videos)), 32), float(videos[0].mean()), np.float32)
 
 
@@ -45,14 +45,14 @@ def embedder(world, encoder):
         yield encoder
 
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
-    return QueryEmbedder(model=world.model, kept=kept, open_encoder=opened)
+    return QueryEmbedder(model=world.model, cache=kept, open_encoder=opened)
 
 
 def test_a_text_is_embedded_once_whatever_its_case(embedder, encoder):
     first, second = (embedder.embed_text(text).tolist() for text in ("A red square", " a RED square "))
 
     assert first == second == [0.5] * 32
-    assert encoder.asked == 1
+    assert encoder.calls == 1
 
 
 def test_a_kept_vector_that_was_altered_is_regenerated(embedder, encoder, world):
@@ -61,7 +61,7 @@ def test_a_kept_vector_that_was_altered_is_regenerated(embedder, encoder, world)
     path.write_bytes(path.read_bytes()[:-4] + b"abcd")
 
     assert embedder.embed_text("a red square").tolist() == [0.5] * 32
-    assert encoder.asked == 2
+    assert encoder.calls == 2
 
 
 def test_a_picture_is_embedded_once(embedder, encoder, tmp_path):
@@ -71,7 +71,7 @@ def test_a_picture_is_embedded_once(embedder, encoder, tmp_path):
     found = [embedder.embed_image(tmp_path / name)[0] for name in ("a.png", "b.png", "c.png")]
 
     assert found == [60, 60, 61]
-    assert encoder.asked == 2
+    assert encoder.calls == 2
 
 
 @pytest.mark.parametrize(

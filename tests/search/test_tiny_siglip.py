@@ -44,10 +44,10 @@ def described(tmp_path_factory):
 
 def test_the_first_moment_shows_what_the_text_says(described):
     world, shown, texts = described
-    asked = {text: vector for text, vector in texts.items() if text in shown}
-    assert len(asked) >= 14
+    queries = {text: vector for text, vector in texts.items() if text in shown}
+    assert len(queries) >= 14
 
-    first = {text: shown[world.search(vector, top=1).moments[0].file] for text, vector in asked.items()}
+    first = {text: shown[world.search(vector, top=1).moments[0].file] for text, vector in queries.items()}
 
     assert np.mean([text == found for text, found in first.items()]) >= 0.95, first
 

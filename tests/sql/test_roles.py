@@ -104,8 +104,8 @@ def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(databas
 
 def test_a_login_without_the_rights_to_upgrade_is_told_which_has_them(database):
     downgrade(database.owner_url.get_secret_value())
-    told = pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set")
-    with connected(database) as writer, told:
+    refused = pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set")
+    with connected(database) as writer, refused:
         upgrade_schema(writer)
 
     prepare_database(database)

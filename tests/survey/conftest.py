@@ -15,8 +15,8 @@ def write_manifest(tmp_path):
 
 
 def write_jobs(path, *jobs):
-    given = [{"start_s": None, "end_s": None, "task": None, "subtask": None} | job for job in jobs]
-    rows = [{"job_id": f"job-{at}", "prompt": "?", "choices": ["a", "b"]} | job for at, job in enumerate(given)]
+    complete = [{"start_s": None, "end_s": None, "task": None, "subtask": None} | job for job in jobs]
+    rows = [{"job_id": f"job-{at}", "prompt": "?", "choices": ["a", "b"]} | job for at, job in enumerate(complete)]
     types = {"start_s": pl.Float64, "end_s": pl.Float64, "task": pl.String, "subtask": pl.String}
     pl.DataFrame(rows, schema_overrides=types).write_parquet(path)
     return str(path)

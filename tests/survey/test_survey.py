@@ -12,9 +12,9 @@ import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
-from reelabel.coverage import DOCS_PAGE
 from reelabel.sampling.options import Sampling
 from reelabel.sources.opened import RANGES_MIN_BYTES
+from tasks.domain.coverage import DOCS_PAGE
 from tasks.survey.describe import amount, headlines, size, title
 from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey
@@ -60,7 +60,7 @@ def survey(taken):
 def test_a_survey_tells_what_keyframes_show_and_stops_at_no_broken_file(survey):
     assert (survey.jobs, survey.videos, survey.clips, survey.seen) == (8, 7, 8, 8)
     assert survey.one_keyframe.clips.value == 2
-    assert survey.auto_dense.clips.value == survey.dense.clips.value == 2
+    assert survey.not_covered.clips.value == survey.dense.clips.value == 2
     assert {share.name for share in survey.failed} == {"video_unreadable", "video_empty", "video_missing"}
     assert {share.name: share.seen for share in survey.containers} == {"mp4": 4, "matroska": 1}
     by_task = {group.task: group for group in survey.groups}
@@ -79,6 +79,35 @@ def test_the_headlines_tell_how_many_clips_have_what_and_nothing_of_what_none_ha
     ]
     assert unusable.startswith("Cannot be used, according to their indexes: 1 video_")
     assert title(survey).endswith("jobs.parquet: 8 jobs on 7 videos in 8 clips")
+    assert title(replace(survey, clips=7)).endswith("jobs.parquet: 8 jobs on 7 videos")
+
+
+def test_videos_without_an_index_are_read_whole_and_rare_kinds_are_counted_together(
+    make_clip, write_manifest, settings, monkeypatch
+):
+    monkeypatch.setattr("tasks.survey.survey._MOST_NAMES", 1)
+    paths, noted = [make_clip(name) for name in ("a.mp4", "b.mp4", "c.ts")], []
+    manifest = write_manifest(*({"video_uri": str(path)} for path in paths))
+
+    found = take_survey(manifest, settings, Sampling(), QUICK, note=lambda *step: noted.append(step))
+
+    assert [(share.name, share.seen) for share in found.containers] == [("mp4", 2), ("others", 1)]
+    assert "1 of 3 clips has no index of keyframes: a run reads them whole." in list(headlines(found))
+    assert (found.groups, found.rates, found.extract_s, found.cache_bytes) == ((), None, None, None)
+    assert noted == [("Reading the manifest", 0, 0), ("Reading indexes", 3, 3), ("Measuring this machine", 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "clips"),
+    [("MEASURED_CLIPS", 1, 1), ("_MAX_CLIP_BYTES", 20_000_000, 2), ("_MAX_CLIP_BYTES", 9, 0)],
+)
+def test_few_and_small_clips_are_measured(make_clip, write_manifest, settings, monkeypatch, limit, value, clips):
+    monkeypatch.setattr(f"tasks.survey.measure.{limit}", value)
+    manifest = write_manifest(*({"video_uri": str(make_clip(name))} for name in ("a.mp4", "b.mp4")))
+
+    rates = take_survey(manifest, settings, Sampling(num_frames=2), SurveyOptions()).rates
+
+    assert (rates.clips if rates else 0) == clips
 
 
 def test_a_table_tells_what_a_run_on_the_surveyed_clips_costs(survey):
@@ -96,7 +125,8 @@ def test_a_table_tells_what_a_run_on_the_surveyed_clips_costs(survey):
 def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
     rates = survey.rates
     assert rates.clips == 5
-    assert survey.extract_s.value == pytest.approx(rates.extract_s(survey.frames.value, survey.read_bytes.value))
+    spent_ms = survey.frames.value * rates.decode_ms_per_frame + survey.read_bytes.value * rates.fetch_ms_per_byte
+    assert survey.extract_s.value == pytest.approx(spent_ms / 1e3)
     assert survey.extract_s.value > 0
     assert survey.extract_cost.value == pytest.approx(survey.extract_s.value * 3.6 / 3600)
     assert survey.cache_bytes.value == pytest.approx(5 * 4 * rates.bytes_per_frame)
@@ -228,6 +258,10 @@ def test_the_page_has_no_script_and_loads_nothing(survey):
     assert "<script" not in page
     assert not re.search(r'(?:src|href)="(?!#)', page)
     assert page.count("<svg") == len(survey.distributions) == 5
+    assert "From 1 to 8; 10% 1, median 5, 90% 8; logarithmic scale." in page
+    assert '<rect x="0.5" y="0.0" width="19.0" height="150.0"><title>1 to 1.09: 2</title></rect>' in page
+    assert '<rect x="60.5" y="50.0" width="19.0" height="100.0">' in page  # the coverage of two of five
+    assert "From 4.0 s to 4.0 s; 10% 4.0 s, median 4.0 s, 90% 4.0 s" in page
 
 
 def test_text_of_a_manifest_stays_text_on_the_page(survey):

@@ -57,9 +57,9 @@ def reelabel(home, tmp_path_factory):
                 check=False,
             )
         except subprocess.TimeoutExpired as late:
-            said = [text.decode(errors="replace") for text in (late.stdout, late.stderr) if text]
+            output = [text.decode(errors="replace") for text in (late.stdout, late.stderr) if text]
             raise AssertionError(
-                "\n".join([f"`reelabel {' '.join(arguments)}` did not end. It said:", *said])
+                "\n".join([f"`reelabel {' '.join(arguments)}` did not end. It said:", *output])
             ) from None
 
     yield run
@@ -93,3 +93,24 @@ def browser():
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Return a function that opens a file as a page; whatever the page logs, or asks for elsewhere, fails the test."""
+    pages, faults = [], []
+
+    def open_page(path, *, allowed=None, width=1280, theme="light", fragment=""):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        urls = ("data:", allowed or path.as_uri())
+        page.on("request", lambda request: request.url.startswith(urls) or faults.append(request.url))
+        page.goto(path.as_uri() + fragment)
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert faults == []

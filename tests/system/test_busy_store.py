@@ -27,13 +27,13 @@ def test_a_run_completes_though_its_store_refuses_three_of_four_requests(tmp_pat
         with log_path.open("wb") as log, world.store.busy(3, of=4) as requests:
             began_s = time.monotonic()
             run = world.start_run(["classify", manifest], log, REELABEL_STORE_READ_TIMEOUT_S="60")
-            until(lambda: labels() or run.poll() is not None, LONGEST_S, said=log_path.read_text)
+            until(lambda: labels() or run.poll() is not None, LONGEST_S, details=log_path.read_text)
             exit_code = run.wait(timeout=LONGEST_S)
-            took_s, asked = time.monotonic() - began_s, requests()
+            took_s, request_count = time.monotonic() - began_s, requests()
 
-        said = log_path.read_text()
-        assert exit_code == 0, said
-        assert f"Reconciled: {len(jobs):,} jobs = {len(jobs):,} labels + 0 failures." in said
-        assert not re.search(r"Retrying in|Traceback", said), said
-        assert asked > 4 * CLIPS
-        assert took_s < LONGEST_S, said
+        output = log_path.read_text()
+        assert exit_code == 0, output
+        assert f"Reconciled: {len(jobs):,} jobs = {len(jobs):,} labels + 0 failures." in output
+        assert not re.search(r"Retrying in|Traceback", output), output
+        assert request_count > 4 * CLIPS
+        assert took_s < LONGEST_S, output

@@ -14,23 +14,21 @@ from sqlalchemy import select
 from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_store import ObjectStore
 from reelabel_engine import PROTOCOL, environment
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import Batch, EncoderConfig, EngineConfig
 from tasks.database.tables import RESULT, RUN
-from tasks.demo.clips import Encoding, write_clip, write_manifest
 from tasks.embedding.encoder import EncoderProcess
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.command_line import reelabel_process
 from tests.engine_python import installed, link
-from tests.model.asked import frame_file, question
+from tests.manifests import COLOURS, store_colours
+from tests.model.factories import frame_file, question
 from tests.reelabel.vllm.beside_vllm import create_environment
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
-COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
 APPLICATION = ("flows", "tasks", "infra", "sql", "prefect", "sqlalchemy", "alembic", "psycopg", "boto3", "polars")
 _BLOCK = """
 import sys
@@ -73,19 +71,8 @@ def without_vllm(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, own_services):
-    folder = tmp_path_factory.mktemp("colours")
-    objects, root = ObjectStore(own_services.store), f"{own_services.store.uri}/apart"
-    rows = []
-    for name, colour in COLOURS.items():
-        pixels = np.full((48, 56, 56, 3), colour, np.uint8)
-        write_clip(folder / f"{name}.mp4", pixels, Encoding(container="mp4", codec="libx264", gop=12))
-        job = {"job_id": name, "video_uri": f"{root}/{name}.mp4", "prompt": "Which colour is it?"}
-        rows.append(job | {"choices": list(COLOURS), "answer": name, "task": "colour", "subtask": "mp4"})
-    write_manifest(folder / "manifest.parquet", rows)
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
-    return f"{root}/manifest.parquet"
+def colour_manifest(tmp_path_factory, own_services):
+    return store_colours(tmp_path_factory.mktemp("colours"), own_services.store)
 
 
 def test_the_engines_environment_has_nothing_of_the_application(engine_python):
@@ -97,14 +84,14 @@ def test_the_engines_environment_has_nothing_of_the_application(engine_python):
 
 
 def test_a_run_of_an_application_without_vllm_is_answered_by_an_engine_elsewhere(
-    own_services, manifest, engine_python, without_vllm
+    own_services, colour_manifest, engine_python, without_vllm
 ):
     variables = {"PYTHONPATH": str(without_vllm), "REELABEL_MODEL_PYTHON": str(engine_python), "COLUMNS": "300"}
-    given = os.environ | export(own_services) | variables
+    environment = os.environ | export(own_services) | variables
 
-    imported = subprocess.run([sys.executable, "-c", "import torch"], env=given, capture_output=True, check=False)
-    run = reelabel_process(given, "classify", manifest, "--model", str(TINY_MODEL))
-    doctor = reelabel_process(given | {"REELABEL_MODEL_NAME": str(TINY_MODEL)}, "doctor")
+    imported = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, check=False)
+    run = reelabel_process(environment, "classify", colour_manifest, "--model", str(TINY_MODEL))
+    doctor = reelabel_process(environment | {"REELABEL_MODEL_NAME": str(TINY_MODEL)}, "doctor")
 
     assert b"the application imports torch" in imported.stderr
     assert run.returncode == 0, run.stderr
@@ -153,7 +140,7 @@ def test_a_python_that_cannot_run_the_engine_is_refused_in_one_sentence(tmp_path
     old.write_text(f"#!/bin/sh\necho '{json.dumps({'protocol': protocol, 'versions': {'vllm': '0.40'}})}'\n")
     old.chmod(0o755)
 
-    for python, said in (
+    for python, message in (
         (missing, "is no Python that can be run .*correct model.python"),
         (empty, f"has no reelabel-engine: `{empty} -m pip install "),
         (
@@ -161,5 +148,5 @@ def test_a_python_that_cannot_run_the_engine_is_refused_in_one_sentence(tmp_path
             f"has reelabel-engine with protocol {protocol}, but this version needs {PROTOCOL}: `{old} -m pip install",
         ),
     ):
-        with pytest.raises(ConfigurationError, match=rf"^{python} {said}"):
+        with pytest.raises(ConfigurationError, match=rf"^{python} {message}"):
             find_python(python)

@@ -29,7 +29,7 @@ from tasks.manifest.table import open_jobs
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tests.clips import make_clip
-from tests.model.asked import batch_about, question
+from tests.model.factories import batch_about, question
 
 __all__ = ["make_clip"]
 
@@ -67,18 +67,18 @@ class SmallDisk:
 @pytest.fixture
 def small_disk(tmp_path):
     """Mount disks of some MiB, by default below the test's folder."""
-    made = []
+    disks = []
 
     def mount(size_mib, path=None):
-        made.append(SmallDisk(path or tmp_path / f"disk{len(made)}", size_mib))
-        return made[-1]
+        disks.append(SmallDisk(path or tmp_path / f"disk{len(disks)}", size_mib))
+        return disks[-1]
 
     yield mount
-    for disk in made:
+    for disk in disks:
         disk.unmount()
 
 
-def said(path):
+def disk_full_error(path):
     """Expect the sentence on a folder."""
     return pytest.raises(
         DiskFullError, match=rf"^The disk of {path}\S* is full( \(.* MiB free.*\))?; free space, then run the same"
@@ -102,7 +102,7 @@ def test_a_full_disk_of_the_frame_cache_is_named(small_disk, video):
             sampling=Sampling(),
             limits=Limits(),
         )
-        with said(disk.path):
+        with disk_full_error(disk.path):
             extractor.prepare(video)
         assert [path.name for path in disk.path.rglob("*") if path.is_file()] == ["filler"]
 
@@ -115,7 +115,7 @@ def test_a_full_disk_of_a_store_is_named_before_a_run_begins(small_disk):
     disk = small_disk(4)
     disk.fill()
 
-    with said(disk.path):
+    with disk_full_error(disk.path):
         probe_store(StoreSettings(uri=disk.path.as_uri()))
 
 
@@ -128,7 +128,7 @@ def test_a_full_disk_for_temporary_files_of_a_manifest_is_named(small_disk, tmp_
     monkeypatch.setenv("TMPDIR", str(disk.path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 
-    with said(disk.path), open_jobs(str(tmp_path / "m.parquet"), ObjectStore(StoreSettings())):
+    with disk_full_error(disk.path), open_jobs(str(tmp_path / "m.parquet"), ObjectStore(StoreSettings())):
         pass
     assert list(disk.path.iterdir()) == []
 
@@ -176,7 +176,7 @@ def test_services_that_cannot_start_name_the_disk(small_disk, tmp_path, leave_by
     disk.fill(leave_bytes=leave_bytes)
     settings = Settings(home=disk.path)
 
-    with said(disk.path), running(settings, wanted=frozenset({ServiceName.POSTGRES, ServiceName.PREFECT})):
+    with disk_full_error(disk.path), running(settings, wanted=frozenset({ServiceName.POSTGRES, ServiceName.PREFECT})):
         pass
     assert [path.name for path in disk.path.glob("logs/*")] == ["supervisor.log"]  # none of a service
 
@@ -188,7 +188,7 @@ def test_services_that_have_run_before_do_not_start_on_a_full_disk(small_disk, t
         pass
     disk.fill(leave_bytes=9 << 17)
 
-    with said(disk.path) as error, running(settings, wanted=wanted):
+    with disk_full_error(disk.path) as error, running(settings, wanted=wanted):
         pass
     assert "MiB free; the embedded services need " in error.value.message
 
@@ -211,7 +211,7 @@ def test_a_postgres_that_ends_for_lack_of_a_wal_segment_names_the_disk(small_dis
 
     with pytest.raises(DiskFullError, match=r"disk of .* is full"):
         log_until_full()
-    with said(disk.path) as error, full_disk_named(disk.path):  # what the others hear of it
+    with disk_full_error(disk.path) as error, full_disk_named(disk.path):  # what the others hear of it
         raise DatabaseUnavailableError("Postgres failed: the connection was lost.")
     assert "needs 16 for another WAL segment" in error.value.message
 
@@ -232,7 +232,7 @@ def test_a_full_disk_of_the_s3_server_is_named(small_disk, tmp_path):
             disk.fill(leave_bytes=1 << 16)
             objects.replace(f"{started.store.uri}/lost", os.urandom(8 << 20))
 
-    with said(disk.path):
+    with disk_full_error(disk.path):
         write_until_full()
 
     disk.clear()
@@ -278,7 +278,7 @@ def test_a_disk_without_room_for_another_volume_of_the_s3_server_is_named(small_
 
     with running(settings, wanted=frozenset({ServiceName.S3})) as started:
         objects = ObjectStore(started.store)
-        with said(disk.path) as error, full_disk_named(disk.path):  # as a shard does, whose run goes on
+        with disk_full_error(disk.path) as error, full_disk_named(disk.path):  # as a shard does, whose run goes on
             for number in range(20):
                 objects.replace(f"{started.store.uri}/{number}", os.urandom(4 << 20))
     assert "needs 128 for another volume" in error.value.message
@@ -291,7 +291,7 @@ def test_a_full_disk_for_the_log_of_a_loading_engine_is_named(small_disk):
     disk.fill()
     with EngineProcess(TINY, log_path=disk.path / "engine.log", start_timeout_s=240) as engine:
         engine.start()
-        with said(disk.path):
+        with disk_full_error(disk.path):
             engine.wait_ready()
         disk.clear()
         engine.start()
@@ -314,8 +314,8 @@ def test_a_command_whose_output_does_not_fit_names_the_disk(small_disk, reelabel
     target = disk.path / "x.parquet"
     (tmp_path / "m.csv").write_text("job_id,video_uri,prompt,choices\na,a.mp4,?,yes|no\n")
 
-    ended = reelabel("manifest", "import", str(tmp_path / "m.csv"), str(target))
+    completed = reelabel("manifest", "import", str(tmp_path / "m.csv"), str(target))
 
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(f"disk_full: The disk of {disk.path} is full")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith(f"disk_full: The disk of {disk.path} is full")
     assert not target.exists()

@@ -32,7 +32,7 @@ def prometheus(tmp_path, metrics_port):
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-        until(lambda: _is_ready(client), said=(tmp_path / "log").read_text)
+        until(lambda: _is_ready(client), details=(tmp_path / "log").read_text)
         yield client
     server.terminate()
     server.wait(30)

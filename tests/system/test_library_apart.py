@@ -51,7 +51,7 @@ print(json.dumps({"shape": frames.shape, "modules": sorted({name.partition(".")[
 
 def run(python, folder, script, clip, environment=None):
     (folder / "script.py").write_text(script)
-    done = subprocess.run(
+    completed = subprocess.run(
         [python, "script.py", str(clip)],
         cwd=folder,
         env=environment,
@@ -60,8 +60,8 @@ def run(python, folder, script, clip, environment=None):
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def counted(page, name):
     return int(page.locator(f"#{name}").inner_text())
 
 
-def acked(page):
+def acknowledged(page):
     return sum(counted(page, name) for name in ("kept", "similar", "evicted"))
 
 
@@ -92,7 +92,7 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
     assert Axe().run(page).response["violations"] == []
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#state")).to_have_text("Stopped.")
-    until(lambda: 0 <= counted(page, "sent") - acked(page) <= 1)  # one acknowledgement a frame, but for the last
+    until(lambda: 0 <= counted(page, "sent") - acknowledged(page) <= 1)  # one acknowledgement a frame, but for the last
     assert page.locator("#ack-ms").inner_text().isdecimal()
 
 
@@ -189,7 +189,7 @@ def test_the_microphone_is_heard_among_the_frames_while_it_is_on(browser, hearin
         expect(page.locator("#state")).to_have_text("Stopped.")
         assert faults == []
 
-    prefix, _ = hearing.model.asked[-1]
+    prefix, _ = hearing.model.requests[-1]
     samples = np.concatenate([item.samples for item in prefix.items if isinstance(item, AudioSpan)])
     assert len(samples) >= AUDIO_HZ  # a second; the fake microphone beeps twice in each
     assert np.abs(samples).max() > 1000

@@ -16,10 +16,10 @@ from infra.database.connect import connect
 from infra.embedded import ServiceName, export, running, start, status
 from infra.embedded.prefect import basic_auth_headers
 from infra.settings import Settings
-from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
+from tests.manifests import upload
 from tests.wait import until
 
 RESUMED_WITHIN_S = 180
@@ -39,17 +39,15 @@ def settings(unstarted):
 
 
 @pytest.fixture
-def manifest(settings, tmp_path):
+def demo_manifest(settings, tmp_path):
     folder = tmp_path / "demo"
     folder.mkdir()
     root = f"{settings.store.uri}/demo"
     make_demo(folder, seed=5, clips=48, uri_prefix=root)
-    objects = ObjectStore(settings.store)
     demo = pl.read_parquet(folder / "manifest.parquet")
     again = [demo.with_columns(pl.format("{}-{}", "job_id", pl.lit(number))) for number in range(TIMES)]
     pl.concat(again).write_parquet(folder / "manifest.parquet")
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    upload(folder, settings.store, root)
     return f"{root}/manifest.parquet"
 
 
@@ -72,14 +70,14 @@ def descendants(pid):
 
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("long-waits")
-def test_a_run_whose_node_is_lost_frees_its_slot_and_continues_by_itself(unstarted, settings, manifest):
+def test_a_run_whose_node_is_lost_frees_its_slot_and_continues_by_itself(unstarted, settings, demo_manifest):
     prepare_database(settings.database)
     environment = os.environ | export(settings)
     subprocess.run([sys.executable, "-m", "flows.cli.main", "deploy"], env=environment, check=True)
     login = basic_auth_headers(settings.prefect.auth_string)
     api = httpx.Client(base_url=f"{settings.prefect.api_url}/", headers=login, timeout=30)
     nightly = api.get("deployments/name/classify/nightly").json()
-    started = api.post(f"deployments/{nightly['id']}/create_flow_run", json={"parameters": {"manifest": manifest}})
+    started = api.post(f"deployments/{nightly['id']}/create_flow_run", json={"parameters": {"manifest": demo_manifest}})
     run_id = started.raise_for_status().json()["id"]
     engine = connect(settings.database)
 

@@ -31,7 +31,7 @@ def test_a_run_survives_an_outage_of_postgres_and_the_store_and_says_what_it_wai
                 assert run.poll() is None, log_path.read_text()
             exit_code = run.wait(timeout=300)
 
-        said = log_path.read_text()
-        assert exit_code == 0, said
-        assert f"Reconciled: {len(jobs):,} jobs = {len(jobs):,} labels + 0 failures." in said
-        assert "Retrying in 30 s." in said
+        output = log_path.read_text()
+        assert exit_code == 0, output
+        assert f"Reconciled: {len(jobs):,} jobs = {len(jobs):,} labels + 0 failures." in output
+        assert "Retrying in 30 s." in output

@@ -1,6 +1,7 @@
 """The page of a run in a real browser: what it computes, finds and draws, and that it loads nothing."""
 
 import random
+from functools import partial
 from urllib.parse import quote
 
 import pytest
@@ -41,34 +42,19 @@ def html(tmp_path_factory):
         job_card("hostile", question=HOSTILE),
         job_card(HOSTILE),
         job_card("a b#c/%20"),
+        job_card("100%", selected_because=["wrong", "low margin"]),
+        job_card("quoting", question="Is it #wrong?"),
     ]
-    made = report(jobs=jobs, trade=select_trade_off(evaluation(), "5" * 16), labels=99_999)
+    run_report = report(jobs=jobs, trade=select_trade_off(evaluation(), "5" * 16), labels=99_999)
     path = tmp_path_factory.mktemp("report") / "run.html"
-    path.write_text(render_run(made))
+    path.write_text(render_run(run_report))
     return path
 
 
 @pytest.fixture
-def opened(browser, html):
-    """Open the page so wide and in such a theme; whatever it logs or asks for fails the test."""
-    pages, faults = [], []
-
-    def open_page(width=1280, theme="light", fragment=""):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-        page.on("console", lambda message: faults.append(message.text))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: faults.append(request.url) if is_elsewhere(request.url) else None)
-        page.goto(html.as_uri() + fragment)
-        pages.append(page)
-        return page
-
-    def is_elsewhere(url):
-        return not url.startswith(("data:", html.as_uri()))
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert faults == []
+def opened(open_page, html):
+    """Return a function that opens the page so wide and in such a theme."""
+    return partial(open_page, html)
 
 
 @pytest.fixture
@@ -149,24 +135,27 @@ def test_sliders_move_and_the_numbers_follow(page):
     clip = {"totalFrames": 480, "fps": 24, "numFrames": 8, "gop": 120}
     assert numbers(page, "keyframes") == (8, 4, 4)
     assert numbers(page, "uniform") == numbers_of(clip, "uniform")
-    expect(page.locator("#keyframes-out")).to_have_text("4")
-    expect(page.locator("#replay-keyframes svg")).to_have_attribute(
-        "aria-label", "keyframes: 8 shown, 4 distinct, 4 decoded of 480."
+    expect(page.locator("#replay-of")).to_have_text("A clip of this length and GOP: 4 keyframes.")
+    expect(page.locator("#replay-keyframes").get_by_role("img")).to_have_accessible_name(
+        "8 shown, 4 distinct, 4 decoded of 480"
     )
     assert page.locator("#replay-keyframes circle").count() == 4
     assert page.locator("#replay-keyframes .tick").count() == 4
-    set_slider(page, "keyframes", 1)
-    expect(page.locator("#gop-out")).to_have_text("480")
+    texts = page.locator("#replay-keyframes li").all_inner_texts()
+    assert [text.split()[0] for text in texts] == ["0.00", "5.00", "10.00", "15.00"]
+    set_slider(page, "gop", 480)
     assert numbers(page, "keyframes") == (8, 1, 1)
-    expect(page.locator("#replay-keyframes .repeats")).to_have_text("0.00 s \N{MULTIPLICATION SIGN}8")
+    expect(page.locator("#replay-keyframes li")).to_have_text("0.00 s\N{MULTIPLICATION SIGN}8")
+    expect(page.locator("#replay-of")).to_have_text("A clip of this length and GOP: 1 keyframe.")
 
 
-def test_sliders_can_be_moved_by_keyboard(page):
-    page.locator("#frames").focus()
+@pytest.mark.parametrize(("name", "text"), [("frames", "17"), ("length", "30.5 s"), ("fps", "30.01"), ("gop", "251")])
+def test_sliders_can_be_moved_by_keyboard(page, name, text):
+    page.locator(f"#{name}").focus()
     page.keyboard.press("ArrowRight")
 
-    expect(page.locator("#frames-out")).to_have_text("17")
-    assert numbers(page, "keyframes")[0] == 17
+    expect(page.locator(f"#{name}-out")).to_have_text(text)
+    assert numbers(page, "keyframes")[0] == (17 if name == "frames" else 16)
 
 
 def test_a_job_is_opened_by_its_id_and_its_clip_is_replayed(page):
@@ -181,9 +170,11 @@ def test_a_job_is_opened_by_its_id_and_its_clip_is_replayed(page):
         "aria-label", "Timeline of the file, 4.00 s: 2 keyframes, 2 frames shown."
     )
     shown.get_by_role("button", name="Replay its picks").click()
-    expect(page.locator("#replay-of")).to_contain_text("The clip of clip-7")
+    expect(page.locator("#replay-of")).to_have_text("The clip of clip-7: 2 keyframes.")
     assert numbers(page, "keyframes") == (16, 2, 2)
     expect(page.locator("#gop-out")).to_have_text("as in the file")
+    set_slider(page, "gop", 10)
+    expect(page.locator("#replay-of")).to_have_text("A clip of this length and GOP: 7 keyframes.")
 
 
 def test_a_card_is_opened_by_keyboard(page):
@@ -193,11 +184,32 @@ def test_a_card_is_opened_by_keyboard(page):
     expect(card(page, "clip-7").get_by_label("Question")).to_be_visible()
 
 
-@pytest.mark.parametrize("job_id", ["clip-7", "a b#c/%20"])
-def test_an_address_opens_a_job(opened, job_id):
-    page = opened(fragment="#job-" + quote(job_id))
+@pytest.mark.parametrize(
+    ("address", "job_id"),
+    [("clip-7", "clip-7"), (quote("a b#c/%20"), "a b#c/%20"), (quote("100%"), "100%"), ("100%", "100%")],
+)
+def test_an_address_opens_a_job(opened, address, job_id):
+    page = opened(fragment="#job-" + address)
 
     expect(card(page, job_id).get_by_label("Question")).to_be_visible()
+
+
+def test_an_address_that_names_no_job_says_so_until_one_does(opened, html):
+    page = opened(fragment="#%")
+    expect(page.locator("#found")).to_be_empty()
+
+    page.goto(html.as_uri() + "#job-gone")
+    expect(page.locator("#found")).to_contain_text("No job of this report has this ID.")
+    page.get_by_label("Search").fill("hangs")
+    page.goto(html.as_uri() + "#job-gone%")
+    expect(page.locator("#found")).to_contain_text("No job of this report has this ID.")
+    page.goto(html.as_uri() + "#job-film")
+    expect(page.locator("#found")).to_have_text("1 of 8.")
+    page.goto(html.as_uri() + "#job-clip-7")
+    expect(card(page, "clip-7").get_by_label("Question")).to_be_visible()
+    expect(page.get_by_label("Search")).to_have_value("")
+    expect(page.locator("#found")).to_be_empty()
+    expect(page.locator(".card:visible")).to_have_count(8)
 
 
 def test_the_chunks_of_a_job_are_on_a_timeline_with_their_labels_and_frames(page):
@@ -215,10 +227,47 @@ def test_the_chunks_of_a_job_are_on_a_timeline_with_their_labels_and_frames(page
         "film#2, from 4.00 s to the end: no_frames: It hangs.",
     ]
     expect(shown.locator("li.hit")).to_contain_text("film#2")
+    page.goto(page.url + "#job-film%231")
+    expect(shown.locator("li:target")).to_contain_text("film#1")
     expect(shown.get_by_role("heading", name="Frames the model saw of film#1")).to_be_visible()
     # The frames of clip-7 as well, which the page holds once.
     expect(shown.get_by_role("img", name="Frame at 2.00 s, shown 8 times")).to_have_count(1)
     expect(shown).to_contain_text("reelabel report 1a2b3c4d --job 'film#0'")
+
+
+def test_a_clip_of_hardly_any_frames_a_second_is_replayed_unchanged(browser, tmp_path):
+    facts = {"fps": 0.001, "total_frames": 3, "duration_s": 3000.0, "keyframes_in_file": 1}
+    run_report = report(jobs=[with_strip(job_card(), strip(**facts, keyframe_times_s=(0.0,)))])
+    (tmp_path / "run.html").write_text(render_run(run_report))
+    page = browser.new_page()
+    page.goto((tmp_path / "run.html").as_uri() + "#job-clip-7")
+
+    page.get_by_role("button", name="Replay its picks").click()
+
+    assert numbers(page, "uniform") == (3, 3, 3)
+    expect(page.locator("#replay-uniform li").last).to_have_text("2000.00 s")
+    page.close()
+
+
+@pytest.mark.parametrize("fps", [30.0, 12.5, 30_000 / 1_001])
+def test_sliders_of_a_replayed_clip_move_by_one_frame(browser, tmp_path, fps):
+    facts = {"fps": fps, "total_frames": 1_000, "duration_s": 1_000 / fps, "keyframes_in_file": 1}
+    made = report(jobs=[with_strip(job_card(), strip(**facts, keyframe_times_s=(0.0,)))])
+    (tmp_path / "run.html").write_text(render_run(made))
+    page = browser.new_page()
+    page.goto((tmp_path / "run.html").as_uri() + "#job-clip-7")
+    decoded = page.locator("#replay-uniform .numbers")
+
+    page.get_by_role("button", name="Replay its picks").click()
+    expect(decoded).to_contain_text("of 1,000")
+    page.locator("#length").press("ArrowRight")
+    expect(decoded).to_contain_text("of 1,001")
+    page.locator("#length").press("ArrowLeft")
+    page.locator("#length").press("ArrowLeft")
+    expect(decoded).to_contain_text("of 999")
+    page.locator("#fps").press("ArrowRight")
+    expect(page.locator("#fps-out")).to_have_text(f"{fps + 0.01:.2f}")
+    page.close()
 
 
 @pytest.mark.parametrize("keyframe_times_s", [tuple(9.0 * at for at in range(100)), None])
@@ -226,8 +275,8 @@ def test_a_clip_beyond_the_range_of_the_sliders_is_replayed_unchanged(browser, t
     clip = {"totalFrames": 108_000, "fps": 120.0, "numFrames": 128, "gop": 1_080}
     facts = {"fps": 120.0, "total_frames": 108_000, "duration_s": 900.0, "keyframes_in_file": 100}
     shown = strip(**facts, keyframe_times_s=keyframe_times_s)
-    made = report(jobs=[with_strip(job_card(), shown)], sampling={"sampler": "keyframes", "num_frames": 128})
-    (tmp_path / "run.html").write_text(render_run(made))
+    run_report = report(jobs=[with_strip(job_card(), shown)], sampling={"sampler": "keyframes", "num_frames": 128})
+    (tmp_path / "run.html").write_text(render_run(run_report))
     page = browser.new_page()
     page.goto((tmp_path / "run.html").as_uri() + "#job-clip-7")
     expect(page.locator("#frames-out")).to_have_text("128")
@@ -236,10 +285,12 @@ def test_a_clip_beyond_the_range_of_the_sliders_is_replayed_unchanged(browser, t
 
     for name in ("keyframes", "uniform"):
         assert numbers(page, name) == numbers_of(clip, name)
-    for name, text in (("length", "900 s"), ("fps", "120"), ("frames", "128"), ("keyframes", "100")):
+    expect(page.locator("#replay-of")).to_have_text("The clip of clip-7: 100 keyframes.")
+    for name, text in (("length", "900 s"), ("fps", "120"), ("frames", "128")):
         expect(page.locator(f"#{name}-out")).to_have_text(text)
     second = in_python(clip)["uniform"][0][1]
-    expect(page.locator("#replay-uniform .repeats")).to_contain_text(f"{second / 120:.2f} s")
+    expect(page.locator("#replay-uniform li").nth(1)).to_have_text(f"{second / 120:.2f} s")
+    assert page.locator("#replay-uniform li").all_inner_texts()[24:] == ["and 104 more"]
     page.close()
 
 
@@ -247,7 +298,7 @@ def test_a_page_tells_how_to_see_a_job_that_was_left_out(page):
     page.get_by_label("Search").fill("it's elsewhere")
     page.get_by_role("button", name="Open").click()
 
-    expect(page.locator("#found code")).to_have_text("reelabel report 1a2b3c4d --job 'it'\\''s elsewhere'")
+    expect(page.locator("#found")).to_contain_text("if the run has it: reelabel report 1a2b3c4d --job ID")
 
 
 def test_links_open_jobs_and_reasons_and_words_filter_them(page):
@@ -263,7 +314,31 @@ def test_links_open_jobs_and_reasons_and_words_filter_them(page):
     page.get_by_role("button", name="changed label (1)").click()
     page.get_by_label("Search").fill("HANGS no_frames")
     expect(page.locator(".card:visible summary b")).to_have_text(["film"])
-    expect(page.locator("#found")).to_have_text("1 of 6.")
+    expect(page.locator("#found")).to_have_text("1 of 8.")
+    assert [text[:6] for text in page.locator("li.hit").all_text_contents()] == ["film#2"]
+
+
+def test_a_reason_is_pressed_with_words_until_it_or_another_is_pressed(page):
+    listed = page.locator(".card:visible summary b")
+    wrong, changed = (page.get_by_role("button", name=name) for name in ("wrong (1)", "changed label (1)"))
+
+    wrong.click()
+    expect(listed).to_have_text(["100%"])  # and not the one whose question says so
+    expect(wrong).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("Search").fill("previously")
+    expect(page.locator("#found")).to_have_text("0 of 8.")
+    changed.click()
+    expect(listed).to_have_text(["clip-8"])
+    expect(wrong).to_have_attribute("aria-pressed", "false")
+    changed.click()
+    expect(changed).to_have_attribute("aria-pressed", "false")
+    page.get_by_label("Search").fill("")
+    expect(listed).to_have_count(8)
+    wrong.click()
+    page.goto(page.url + "#job-clip-7")
+    expect(listed).to_have_count(8)
+    expect(wrong).to_have_attribute("aria-pressed", "false")
+    expect(card(page, "100%")).to_contain_text("listed as: wrong, low margin")
 
 
 def test_a_hostile_question_stays_text(page):
@@ -283,7 +358,7 @@ def test_the_page_has_no_accessibility_violations(opened, theme, width):
     page = opened(width=width, theme=theme)
     for shown in page.locator(".card").all():
         shown.evaluate("card => card.open = true")
-    page.get_by_role("button", name="changed label (1)").click()
+    page.get_by_label("Search").fill("clip")
     page.get_by_role("button", name="changed label (1)").click()
 
     found = Axe().run(page)

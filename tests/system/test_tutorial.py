@@ -34,9 +34,9 @@ def test_its_commands_print_what_it_shows(own_services, tmp_path, monkeypatch):
                 case "export":
                     environment |= dict([arguments[0].split("=", 1)])
                 case "reelabel":
-                    done = reelabel(environment, *arguments)
-                    assert done.returncode == 0, done.stdout + done.stderr
-                    printed += done.stdout
+                    completed = reelabel(environment, *arguments)
+                    assert completed.returncode == 0, completed.stdout + completed.stderr
+                    printed += completed.stdout
                 case _:
                     subprocess.run([program, *arguments], env=environment, check=True)
 

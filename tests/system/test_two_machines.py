@@ -15,10 +15,10 @@ from sqlalchemy.engine import make_url
 
 from infra.database.connect import connected
 from infra.embedded import export
-from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, RESULT, SHARD
 from tasks.demo.clips import make_demo
 from tests.chaos.gate import Gate
+from tests.manifests import upload
 
 CLIPS = 50
 JOBS = 3 * CLIPS
@@ -107,9 +107,7 @@ def worker(machine, pool, environment, folder):
 def test_a_machine_that_decodes_and_one_with_the_model_share_a_run(machines, prefect_services, tmp_path):
     root = f"{prefect_services.store.uri}/two-machines"
     make_demo(tmp_path / "clips", seed=7, clips=CLIPS, uri_prefix=root)
-    objects = ObjectStore(prefect_services.store)
-    for path in (tmp_path / "clips").iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    upload(tmp_path / "clips", prefect_services.store, root)
     shared = {"REELABEL_RUN_EXECUTOR": "remote", "REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_MODEL_DTYPE": "float32"}
     here = os.environ | export(prefect_services) | shared | {"COLUMNS": "160", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", "-m", "flows.cli.main"]
@@ -175,5 +173,5 @@ def test_a_postgres_that_vanishes_during_a_statement_is_noticed(machines, servic
 
     machine.cut_off()
 
-    said, _ = asking.communicate(timeout=150)
-    assert "could not receive data from server" in said
+    output, _ = asking.communicate(timeout=150)
+    assert "could not receive data from server" in output

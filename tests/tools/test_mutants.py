@@ -81,7 +81,7 @@ def test_the_same_seed_chooses_the_same_faults():
         ),
     ],
 )
-def test_first_come_tests_that_import_a_file_then_its_room_then_those_above(file, first, folder, above):
+def test_tests_that_import_a_file_come_first_then_those_of_its_room_then_those_above(file, first, folder, above):
     near, *others = find_tests(file, ROOT)
     found = {*near, *itertools.chain.from_iterable(others)}
 

@@ -55,6 +55,10 @@ class Outcome:
     seconds: float
 
 
+def _shares_services(mutant: Mutant) -> bool:
+    return not mutant.file.startswith(_MAKES_SERVICES)
+
+
 def find_tests(file: str, checkout: Path) -> list[list[str]]:
     """Return which files of tests to run for one of the code, one group after another, the likeliest first.
 
@@ -88,7 +92,7 @@ class Trials:
         def ended(result: str, test: str | None = None) -> Outcome:
             return Outcome(mutant, result, test, left_out, round(time.monotonic() - began_s, 1))
 
-        run = partial(self._checkout.run, share_services=not mutant.file.startswith(_MAKES_SERVICES))
+        run = partial(self._checkout.run, share_services=_shares_services(mutant))
         groups = deque(find_tests(mutant.file, self._checkout.path))
         while groups:
             tests = groups[0]
@@ -124,7 +128,8 @@ def try_all(mutants: list[Mutant], *, processes: int, seconds: float) -> Iterato
         for number in range(processes):
             checkout = Checkout(Path(folder, str(number)))
             checkout.fill()
-            stack.enter_context(checkout.services_held())
+            if any(_shares_services(mutant) for mutant in mutants):
+                stack.enter_context(checkout.services_held())
             trials.put(Trials(checkout, seconds))
         held = multiprocessing.active_children()
         pool = stack.enter_context(ProcessPoolExecutor(processes, FORK, _begin, (trials,)))
@@ -149,7 +154,6 @@ def _attempt(mutant: Mutant) -> Outcome:
 
 
 def read_outcomes(path: Path) -> dict[Mutant, Outcome]:
-    """Return the outcomes in a file, by their faults."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     outcomes = [Outcome(**line | {"mutant": Mutant(**line["mutant"])}) for line in lines]
     return {outcome.mutant: outcome for outcome in outcomes}

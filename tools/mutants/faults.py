@@ -54,12 +54,10 @@ class Mutant:
     start: int
 
     def applied(self, source: bytes) -> bytes:
-        """Return the file with the fault."""
         end = self.start + len(self.before.encode())
         return source[: self.start] + self.after.encode() + source[end:]
 
     def __str__(self) -> str:
-        """Return the place and the change, in a line."""
         before, after = (re.sub(r"\s+", " ", text) for text in (self.before, self.after))
         return f"{self.file}:{self.line}: {before[:100]} -> {after[:100]}"
 

@@ -46,7 +46,6 @@ class Learner:
 
     @classmethod
     def of(cls, model: Any, prompts: Prompts) -> Learner:  # noqa: ANN401
-        """Add a new head to a model."""
         features = TOKENS_PER_GROUP * model.config.text_config.hidden_size
         return cls(model=model, prompts=prompts, head=torch.nn.Linear(features, len(SHAPES) + len(COLOURS) + 2))
 

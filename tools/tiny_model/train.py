@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -78,20 +78,7 @@ def _draw_length(rng: np.random.Generator) -> tuple[int, float]:
     return frames, frames / 2
 
 
-def _load_weights(folder: Path, model: Any, tokenizer: Any) -> None:  # noqa: ANN401 - transformers' own
-    """Load weights; embeddings are matched by the text of their tokens, whose ids may have changed."""
-    weights = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder).state_dict()
-    old = AutoTokenizer.from_pretrained(folder).get_vocab()
-    ids = {new: old[text] for text, new in tokenizer.get_vocab().items() if text in old}
-    for name, rows in model.state_dict().items():
-        if rows.shape[0] == model.config.text_config.vocab_size:
-            rows[list(ids)] = weights[name][list(ids.values())]
-            weights[name] = rows
-    model.load_state_dict(weights)
-
-
 def main() -> None:
-    """Train and save the model, its tokenizer and its processor."""
     parser = argparse.ArgumentParser(description="Train the tiny model on clips of moving shapes.")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--steps", type=int, default=2500, help="batches of 24 clips")
@@ -101,9 +88,12 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = make_tokenizer()
-    model = make_model(tokenizer)
-    if arguments.start_from:
-        _load_weights(arguments.start_from, model, tokenizer)
+    if not arguments.start_from:
+        model = make_model(tokenizer)
+    elif AutoTokenizer.from_pretrained(arguments.start_from).get_vocab() != tokenizer.get_vocab():
+        parser.error("--start-from: its tokens are not those of this model; train from the start")
+    else:
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(arguments.start_from)
     _console.print(f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters")
     use_fast_vision()
     learner = Learner.of(model, tokenize_questions(tokenizer))

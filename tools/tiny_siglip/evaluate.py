@@ -77,7 +77,6 @@ def embed_clip(encoder: EncoderProcess, path: Path) -> Embeddings:
 
 
 def first_tag(embeddings: Embeddings, bank: TextBank) -> str:
-    """Tag a clip by its frames."""
     chunks = embed_chunks(cut_chunks(float(embeddings.pts_ms[-1]) / 1000, chunk_s=10), embeddings)
     return describe_chunks(chunks, tags=bank, captions=bank, top_k=1).tags[0].text
 
@@ -90,7 +89,6 @@ def read_clip(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def main() -> None:
-    """Print the accuracies of a model; exit with 1 if one misses its target."""
     parser = argparse.ArgumentParser(description="Tag fresh clips of moving shapes, and black ones.")
     parser.add_argument("--model", default=str(TINY_ENCODER), help="model folder or hub name; by default the demo's")
     parser.add_argument("--clips", type=int, default=200)

@@ -38,7 +38,6 @@ class Learner:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any) -> Learner:  # noqa: ANN401
-        """Add a new head to a model."""
         return cls(model=model, tokenizer=tokenizer, head=torch.nn.Linear(WIDTH, len(ATTRIBUTES)))
 
     def embed_pictures(self, images: npt.NDArray[np.uint8]) -> torch.Tensor:

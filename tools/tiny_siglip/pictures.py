@@ -50,7 +50,6 @@ class Concept:
     shape: str = ""
 
     def captions(self) -> tuple[str, ...]:
-        """Return its wordings."""
         if self.colour and self.shape:
             templates: tuple[str, ...] = _OF_BOTH
         elif self.colour:

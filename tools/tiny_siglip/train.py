@@ -62,7 +62,6 @@ def new_learner(seed: int = 0) -> Learner:
 
 
 def main() -> None:
-    """Train and save the model, its tokenizer and its image processor."""
     parser = argparse.ArgumentParser(description="Train the tiny SigLIP on pictures of moving shapes.")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--steps", type=int, default=1500, help="batches of 128 pictures")

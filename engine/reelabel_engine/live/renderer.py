@@ -1,4 +1,4 @@
-"""Turn pairs of frames, audio, and the texts around them into parts of prompts, beside the engine's process."""
+"""Turn pairs of frames, audio, and the texts around them into parts of prompts, in processes beside the engine's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RenderedItem:
 
 
 class PromptEnds(NamedTuple):
-    """What a prompt has around its items."""
+    """The tokens of a prompt around its items."""
 
     head: tuple[int, ...]  # tokens before the first item
     tail: tuple[int, ...] = ()  # tokens after the last one; empty without a question
@@ -104,10 +104,8 @@ class LiveRenderer:
         [placeholder] = rendered["mm_placeholders"]["video"]
         [values] = rendered["mm_kwargs"]["video"]
         if self._placeholder is None:
-            chat, after = (
-                prompt["prompt_token_ids"],
-                len(rendered["prompt_token_ids"]) - placeholder.offset - placeholder.length,
-            )
+            chat = prompt["prompt_token_ids"]
+            after = len(rendered["prompt_token_ids"]) - placeholder.offset - placeholder.length
             self._placeholder = tuple(chat[placeholder.offset : len(chat) - after])
         return RenderedItem(
             kind="video",
@@ -128,7 +126,7 @@ class LiveRenderer:
         return PromptEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
 
     def _audio_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what stands around a video with audio, inside of what stands around any video."""
+        """Return the tokens around a video with audio, inside those around any video."""
         config = self._renderer.hf_config.thinker_config
         return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
@@ -164,7 +162,7 @@ def _medium(name: str, item: FramePair) -> HashedMedium:
 
 
 def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:
-    """Replace the seconds between pairs, of which one pair has none, by its own time, which its positions depend on."""
+    """Replace the seconds between pairs, which a single pair lacks, by its own time, which determines its positions."""
     if SECONDS not in values:
         return values
     seconds = MultiModalFieldElem(data=torch.tensor(time_s, dtype=torch.float64), field=values[SECONDS].field)

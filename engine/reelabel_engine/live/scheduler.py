@@ -1,36 +1,66 @@
-"""Schedules live requests in the engine's process, builds their prompts, and collects their replies."""
+"""Schedules live requests in the engine's process, lays out their prompts, and collects their replies."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import JobError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from reelabel_engine.live.item_cache import ItemCache
-from reelabel_engine.live.renderer import PromptEnds, RenderedItem
-from reelabel_engine.positions import positions_per_s, time_indexes
+from reelabel_engine.positions import time_indexes
 from reelabel_engine.prompts import score_choices
 from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, Rejected, RequestRef
-from reelabel_engine.renderer import translate_vllm_error
-from reelabel_engine.vllm_api import (
-    MultiModalKwargsItems,
-    PlaceholderRange,
-    RequestOutputKind,
-    VLLMValidationError,
-    mm_input,
-    scoring_parameters,
-    writing_parameters,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from reelabel_engine.vllm_api import LoRARequest, SamplingParams
+    from reelabel_engine.live.renderer import PromptEnds, RenderedItem
+    from reelabel_engine.prompts import ChoiceTokens
 
 
-QUESTION, PREFILL, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
+class ItemCache:
+    """The rendered items of each session; None in place of one that is being rendered."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[str, RenderedItem | Rejected | None]] = {}
+
+    def expect(self, session: str, hashes: Iterable[str]) -> None:
+        self._items.setdefault(session, {}).update(dict.fromkeys(hashes))
+
+    def put(self, session: str, items: dict[str, RenderedItem | Rejected]) -> None:
+        """Store rendered items, except those that were dropped meanwhile."""
+        kept = self._items.get(session, {})
+        kept.update((name, item) for name, item in items.items() if name in kept)
+
+    def drop(self, session: str, hashes: Iterable[str] | None) -> None:
+        if hashes is None:
+            self._items.pop(session, None)
+        for name in hashes or ():
+            self._items.get(session, {}).pop(name, None)
+
+    def find(self, session: str, hashes: Sequence[str]) -> list[RenderedItem | Rejected] | None:
+        """Return items in order; None while one of them is being rendered.
+
+        Raises:
+            InferenceError: One was dropped.
+        """
+        kept = self._items.get(session, {})
+        try:
+            found = [kept[name] for name in hashes]
+        except KeyError:
+            raise InferenceError("The session's frames were dropped before it was answered.") from None
+        present = [item for item in found if item is not None]
+        return present if len(present) == len(found) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePrompt:
+    """A live request as input of the engine: head, adjacent items, tail."""
+
+    message: LiveRequest
+    ids: list[int]  # its tokens
+    items: list[tuple[str, RenderedItem, int]]  # each with its hash and the offset of its first token
+    choices: ChoiceTokens  # token ids per choice of the question
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,17 +90,28 @@ class LiveScheduler:
 
     def __init__(
         self,
-        engine: Any,  # noqa: ANN401 - vLLM's LLMEngine
+        add: Callable[[str, LivePrompt], None],
+        abort: Callable[[list[str]], None],
         *,
-        adapter: LoRARequest | None,
         max_model_len: int,
         step_tokens: int,
         positions: int | None,
+        positions_per_s: float,
     ) -> None:
+        """Create it for an engine.
+
+        Args:
+            add: Queue a prompt under a name; raises a JobError.
+            abort: End requests by their names.
+            max_model_len: Most tokens of a prompt and its answer.
+            step_tokens: Most tokens of a step.
+            positions: How many the model has; None if they do not depend on time.
+            positions_per_s: Positions per second.
+        """
         self.items = ItemCache()
-        self._engine, self._adapter = engine, adapter
+        self._add, self._abort = add, abort
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
-        self._per_s = positions_per_s(engine.model_config.hf_config)
+        self._per_s = positions_per_s
         self._unrendered: list[_Request] = []
         self._prefixes: list[_Request] = []  # that are not admitted yet
         self._in_flight: dict[str, _Request] = {}
@@ -78,7 +119,7 @@ class LiveScheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is admitted or could be; what is being rendered announces itself."""
+        """Whether nothing is in flight or can be admitted; requests that are being rendered come by `receive`."""
         return not self._in_flight and not self._prefixes
 
     def receive(
@@ -105,7 +146,7 @@ class LiveScheduler:
         elif rejected := next((item for item in found if isinstance(item, Rejected)), None):
             self._reply(request.message, rejected)
         else:
-            request.items = [item for item in found if isinstance(item, RenderedItem)]
+            request.items = [item for item in found if not isinstance(item, Rejected)]
             if request.is_question:
                 self._admit(request)
             else:
@@ -124,15 +165,11 @@ class LiveScheduler:
             self._admit(self._prefixes.pop(0))
 
     def _admit(self, request: _Request) -> None:
-        name, priority = _name(request.message.number), QUESTION if request.is_question else PREFILL
+        name = _name(request.message.number)
         try:
-            prompt = self._compose(request)
-            parameters = self._parameters(request, room=self._max_model_len - len(prompt["prompt_token_ids"]))
-            self._engine.add_request(name, prompt, parameters, lora_request=self._adapter, priority=priority)
+            self._add(name, self._lay_out(request))
         except JobError as error:
             self._reply(request.message, Rejected.of(error))
-        except (ValueError, VLLMValidationError) as error:
-            self._reply(request.message, Rejected.of(translate_vllm_error(error, self._max_model_len)))
         else:
             self._in_flight[name] = request
 
@@ -143,35 +180,16 @@ class LiveScheduler:
         replies, self._replies = self._replies, []
         return replies
 
-    def _parameters(self, request: _Request, *, room: int) -> SamplingParams:
-        query = request.message.query
-        if query is None:
-            return writing_parameters(max_tokens=1, temperature=0, detokenize=False)
-        if query.choices:
-            return scoring_parameters(request.ends.choices)
-        return writing_parameters(
-            max_tokens=min(query.max_tokens, room),
-            temperature=query.temperature,
-            top_p=query.top_p,
-            seed=query.seed,
-            output_kind=RequestOutputKind.DELTA,
-        )
-
-    def _compose(self, request: _Request) -> Any:  # noqa: ANN401 - vLLM's EngineInput
-        """Build a prompt: head, items side by side, tail.
+    def _lay_out(self, request: _Request) -> LivePrompt:
+        """Lay out a prompt.
 
         Raises:
             PromptTooLongError: It has more tokens, or spans more positions, than the model takes.
         """
         ids = list(request.ends.head)
-        salt = request.message.salt
-        values: dict[str, list[Any]] = defaultdict(list)
-        hashes: dict[str, list[str]] = defaultdict(list)
-        placeholders: dict[str, list[PlaceholderRange]] = defaultdict(list)
+        items = []
         for name, item in zip(request.message.hashes, request.items, strict=True):
-            values[item.kind].append(item.values)
-            hashes[item.kind].append(f"{salt}{name}")
-            placeholders[item.kind].append(item.at(len(ids)))
+            items.append((name, item, len(ids)))
             ids += item.token_ids
         ids += request.ends.tail
         if len(ids) >= self._max_model_len:
@@ -180,13 +198,7 @@ class LiveScheduler:
                 f"{self._max_model_len - 1:,}; choose a smaller window, fewer frames or smaller ones."
             )
         self._check_positions(request, ids)
-        return mm_input(
-            prompt_token_ids=ids,
-            mm_kwargs=MultiModalKwargsItems(values),
-            mm_hashes=hashes,
-            mm_placeholders=placeholders,
-            cache_salt=salt,
-        )
+        return LivePrompt(message=request.message, ids=ids, items=items, choices=request.ends.choices)
 
     def _check_positions(self, request: _Request, ids: list[int]) -> None:
         times = [item.time_s for item in request.items if item.time_s is not None]
@@ -203,7 +215,7 @@ class LiveScheduler:
         self._unrendered = [each for each in self._unrendered if each.message.number != number]
         self._prefixes = [each for each in self._prefixes if each.message.number != number]
         if self._in_flight.pop(_name(number), None):
-            self._engine.abort_request([_name(number)])
+            self._abort([_name(number)])
 
     def collect(self, outputs: Iterable[Any]) -> None:
         """Collect the outputs of an engine step."""
@@ -211,10 +223,10 @@ class LiveScheduler:
             request = self._in_flight.get(output.request_id)
             if request is None:  # of a batch, or cancelled
                 continue
-            [made] = output.outputs
-            request.output_tokens += len(made.token_ids)
-            if request.is_question and not request.ends.choices and made.token_ids:
-                self._reply(request.message, LiveText(text=made.text))
+            [completion] = output.outputs
+            request.output_tokens += len(completion.token_ids)
+            if request.is_question and not request.ends.choices and completion.token_ids:
+                self._reply(request.message, LiveText(text=completion.text))
             if output.finished:
                 del self._in_flight[output.request_id]
                 self._reply(request.message, _done(output, request))
@@ -225,12 +237,12 @@ def _name(number: int) -> str:
 
 
 def _done(output: Any, request: _Request) -> LiveDone | Rejected:  # noqa: ANN401 - vLLM's RequestOutput
-    [made] = output.outputs
+    [completion] = output.outputs
     probabilities: tuple[float, ...] = ()
     choices = request.ends.choices
     if choices:
         try:
-            logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
+            logprobs = {token: entry.logprob for token, entry in completion.logprobs[0].items()}
             probabilities = score_choices(choices, logprobs).probabilities
         except InferenceError as error:
             return Rejected.of(error)
@@ -238,6 +250,6 @@ def _done(output: Any, request: _Request) -> LiveDone | Rejected:  # noqa: ANN40
         prompt_tokens=len(output.prompt_token_ids),
         cached_tokens=output.num_cached_tokens or 0,
         output_tokens=request.output_tokens,
-        finish_reason="stop" if made.finish_reason == "stop" or choices else "length",
+        finish_reason="stop" if completion.finish_reason == "stop" or choices else "length",
         probabilities=probabilities,
     )

@@ -54,18 +54,18 @@ def evaluate(
     model: Annotated[
         list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
     ] = None,
-    given: Any,  # noqa: ANN401 - the fields of a request
+    options: Any,  # noqa: ANN401 - the fields of a request
     json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
 ) -> None:
     """Compare samplers, frame counts and models on a manifest with known answers."""
     if json not in {None, _PRINTED}:
         require_parent_folder(str(json))
     uri = absolute_uri(manifest)
-    parameters = {"manifest": uri, "samplers": sampler or ["keyframes"], "models": model or [], **given.model_dump()}
+    parameters = {"manifest": uri, "samplers": sampler or ["keyframes"], "models": model or [], **options.model_dump()}
     with ready_to_run() as settings, connected(settings.database, Role.READER) as engine:
         with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
             _run_flow(parameters)
-        evaluation = last_evaluation(engine, dataset=given.dataset or dataset_name(manifest))
+        evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(manifest))
     assert evaluation is not None
     if json == _PRINTED:
         print(evaluation.to_json())  # noqa: T201 - for programs
@@ -189,10 +189,10 @@ def _print_groups(groups: tuple[GroupScore, ...]) -> None:
 def _print_extremes(evaluation: Evaluation, spec: str) -> None:
     ordered = evaluation.by_difference(spec)
     if len(ordered) > 1:
-        (worst, low), (best, high) = (_end(ordered[0]), _end(ordered[-1]))
+        (worst, low), (best, high) = (_title_and_points(ordered[0]), _title_and_points(ordered[-1]))
         print_line(f"{spec}: worst on {worst} ({low} points), best on {best} ({high}).")
 
 
-def _end(group: GroupScore) -> tuple[str, str]:
+def _title_and_points(group: GroupScore) -> tuple[str, str]:
     assert group.difference is not None
     return group.title or "jobs without task", f"{group.difference.value * 100:+.1f}"

@@ -117,7 +117,7 @@ def run_live(options: LiveOptions) -> int:
     conversation.summarize()
     if is_stopped:
         return EXIT_CODE
-    return 1 if conversation.asked > conversation.answered else 0
+    return 1 if conversation.questions_sent > conversation.answered else 0
 
 
 def _check(options: LiveOptions) -> None:
@@ -152,7 +152,7 @@ class _Conversation:
     source: Source
     client: LiveClient
     sent: int = 0
-    asked: int = 0
+    questions_sent: int = 0
     answered: int = 0
     audio_s: float = 0.0
     acks: Counter[str] = field(default_factory=Counter)
@@ -197,7 +197,7 @@ class _Conversation:
     async def _send_all(self, *, with_audio: bool) -> None:
         options = self.options
         every_s = options.every_s or (None if self.source.is_file else _EVERY_S)
-        next_s = every_s
+        next_s = every_s or 0.0
         parts = self.source.parts(with_audio=with_audio)
         # A source waits until its next part is due.
         while part := await asyncio.to_thread(next, parts, None):
@@ -209,15 +209,15 @@ class _Conversation:
                 continue
             await self._send_frame(part)
             if options.limit_s is not None and self.sent == 1:
-                # Also while a picture is pending.
+                # Even while it waits for a frame.
                 asyncio.get_running_loop().call_later(options.limit_s, self.source.stop)
-            if next_s is not None and part.time_s >= next_s:
-                next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
+            if every_s is not None and part.time_s >= next_s:
+                next_s += every_s * (1 + (part.time_s - next_s) // every_s)
                 await self._ask()
         await asyncio.to_thread(parts.close)  # waits for the thread that decodes
         if not self.sent and not self._tasks[1].done():
             raise ConfigurationError("The source has no frames to send; use another one.")
-        if every_s is None or not self.asked:
+        if not self.questions_sent:
             await self._ask()
 
     async def _send_frame(self, frame: SourceFrame) -> None:
@@ -230,16 +230,16 @@ class _Conversation:
     async def _ask(self) -> None:
         choices = {"choices": list(self.options.choices)} if self.options.choices else {}
         for question in self.options.questions:
-            query_id, self.asked = f"q{self.asked}", self.asked + 1
+            query_id, self.questions_sent = f"q{self.questions_sent}", self.questions_sent + 1
             self._questions[query_id] = question
             await self.client.ask(question, query_id=query_id, **choices)
 
     async def _listen(self) -> None:
         async for event in self.client:
             event.pop("data", None)
-            self._take(EVENTS.validate_python(event))
+            self._handle(EVENTS.validate_python(event))
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
             case FrameAck():
                 self.acks[event.status] += 1
@@ -286,10 +286,10 @@ class _Conversation:
             print_line(f"{self.audio_s:.1f} s of audio sent.")
         if self.total_ms:
             print_line(
-                f"{self.answered:,} of {pluralize(self.asked, 'question')} answered: first token after "
+                f"{self.answered:,} of {pluralize(self.questions_sent, 'question')} answered: first token after "
                 f"{median(self.first_token_ms):.0f} ms, whole answer after {median(self.total_ms):.0f} ms (medians)."
             )
-        elif self.asked:
-            print_line(f"None of {pluralize(self.asked, 'question')} answered.")
+        elif self.questions_sent:
+            print_line(f"None of {pluralize(self.questions_sent, 'question')} answered.")
         if self.client.resumed:
             print_line(f"The connection was lost and resumed {pluralize(self.client.resumed, 'time')}.")

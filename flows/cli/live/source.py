@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 
-# Models see less.
+# Models scale frames down further.
 _LONG_SIDE_PX = 640
 _QUALITY = 85
 # A stream without data for this long has ended.
@@ -210,7 +210,7 @@ class Source:
         self._decoder.start()
         try:
             while not self._stopped.is_set():
-                self._await(arrived)
+                self._wait_for(arrived)
                 try:
                     yield newest.pop()
                 except IndexError:
@@ -227,7 +227,7 @@ class Source:
         if faults:
             raise faults[0]
 
-    def _await(self, arrived: threading.Event) -> None:
+    def _wait_for(self, arrived: threading.Event) -> None:
         """Wait for a frame or audio with a timeout, which FFmpeg does not have for devices."""
         if not arrived.wait(_SILENCE_S if self._is_device else None):
             raise self._silent()
@@ -246,13 +246,13 @@ class Source:
 def _open_device(path: str) -> InputContainer:
     opening: Future[InputContainer] = Future()
 
-    def open_it() -> None:
+    def open_device() -> None:
         try:
             opening.set_result(av.open(path, format="v4l2"))
         except Exception as error:  # noqa: BLE001 - the caller raises it
             opening.set_exception(error)
 
-    threading.Thread(target=open_it, name="opening", daemon=True).start()
+    threading.Thread(target=open_device, name="opening", daemon=True).start()
     return opening.result(_SILENCE_S)
 
 
@@ -305,9 +305,9 @@ class AudioInput:
     def add(self, frame: AudioFrame, time_s: float | None) -> None:
         """Add audio that begins at `time_s`, in seconds since the source's first frame; None continues the last one."""
         with self._lock:
-            form = (frame.format.name, frame.layout.name, frame.sample_rate)
-            if form != self._format:
-                self._format = form
+            audio_format = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if audio_format != self._format:
+                self._format = audio_format
                 self._resampler = av.AudioResampler(format="s16", layout="mono", rate=AUDIO_HZ)
             assert self._resampler
             # Audio never starts before the end of the previous chunk, so that none is refused.

@@ -63,11 +63,11 @@ def collect_cache(
     if older_than is None and max_bytes is None:
         raise ConfigurationError("No limit given; use --older-than 30d, --max-bytes 100G, or both.")
     before = None if older_than is None else _before(older_than)
-    most = None if max_bytes is None else _size_bytes(max_bytes)
+    limit_bytes = None if max_bytes is None else _size_bytes(max_bytes)
     with running_services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
         objects = ObjectStore(settings.store, settings.web)
-        room = evict(objects, settings.store.uri, written_before=before, max_bytes=most, dry_run=dry_run)
+        room = evict(objects, settings.store.uri, written_before=before, max_bytes=limit_bytes, dry_run=dry_run)
     verb = "Would remove" if dry_run else "Removed"
     print(  # noqa: T201
         f"{verb} {room.removed:,} files of {room.removed_bytes:,} bytes; "

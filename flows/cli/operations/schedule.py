@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FIRST_YEAR = 1970
 # The sections of the settings that a deploy reads.
-_READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
+_SECTIONS = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 _HINTS = {
     "manifest": "Manifest of classify/nightly. Default: nightly.manifest, or as deployed.",
     "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or one per date for a manifest "
@@ -64,9 +64,9 @@ def deploy(
     For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
     as deployed, as do pauses and schedules set in Prefect.
     """
-    inline, given = _settings_inline(), load_settings()
-    own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
-    manifests = (with_nightly(given, nightly).nightly.manifest, given.describe.nightly_manifest)
+    assignments, configured = _settings_inline(), load_settings()
+    own_worker = ServiceName.PREFECT in missing_services(configured, frozenset({ServiceName.PREFECT}))
+    manifests = (with_nightly(configured, nightly).nightly.manifest, configured.describe.nightly_manifest)
     on_store = any(each and is_one_file(each) and each.startswith("s3:") for each in manifests)
     looked_up = [ServiceName.S3] * on_store
     with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
@@ -91,7 +91,7 @@ def deploy(
         print_line("Nothing to change.")
     else:
         again = command("deploy", nightly=nightly, unpause=unpause)
-        print_line(f"Nothing was changed. To apply this: {' '.join([*inline, again])}")
+        print_line(f"Nothing was changed. To apply this: {' '.join([*assignments, again])}")
 
 
 def with_nightly(settings: Settings, nightly: NightlySettings) -> Settings:
@@ -104,7 +104,7 @@ def _settings_inline() -> list[str]:
 
     They are those that a deploy reads, and those that locate the settings and the embedded services.
     """
-    starts = (CONFIG_VARIABLE, "REELABEL_HOME", *(f"REELABEL_{section}_".upper() for section in _READ))
+    starts = (CONFIG_VARIABLE, "REELABEL_HOME", *(f"REELABEL_{section}_".upper() for section in _SECTIONS))
     own = {name: value for name, value in os.environ.items() if name.startswith(starts)}
     return [f"{name}={shlex.quote(value)}" for name, value in sorted(own.items()) if name not in secret_variables()]
 

@@ -31,7 +31,7 @@ from tasks.model.warm_engines import WarmEngines
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
+_OK, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
 _SETTINGS_PAGE = """\
 # Settings
 
@@ -106,7 +106,7 @@ def doctor() -> None:
     settings, faults = load_settings(), 0
     for check in (*run_checks(with_running_services(settings)), *backend_of(settings).diagnose(settings)):
         faults += not check.ok
-        mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
+        mark = _FAULT if not check.ok else _WARNING if check.advice else _OK
         advice = f". {check.advice}" if check.advice else ""
         print_line(mark, f" {check.name}: {check.detail.rstrip('.')}{advice}")
     raise typer.Exit(2 if faults else 0)

@@ -57,7 +57,7 @@ def duplicates(
 def _find(
     settings: Settings,
     catalogue: DatabaseCatalogue,
-    least: float,
+    min_similarity: float,
     dataset: str | None,
     task: str | None,
     model: str | None,
@@ -70,7 +70,7 @@ def _find(
     if files.is_empty():
         raise ConfigurationError(f"No described video of this selection has embeddings of {name_version(identity)}.")
     with ERRORS.status("") as status:
-        found = group_duplicates(settings, identity, files, least=least, note=status.update, warn=print_notice)
+        found = group_duplicates(settings, identity, files, least=min_similarity, note=status.update, warn=print_notice)
     groups = found.with_columns(pl.col("group") + 1)
     jobs = catalogue.read(identity, keys=groups["key"].to_list(), **of)
     columns = ("group", "similarity", "dataset", "job_id", "task", "video_uri")

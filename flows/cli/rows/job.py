@@ -54,11 +54,11 @@ _ITERM = ("iTerm.app", "WezTerm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """The data of a job.
+class _JobPage:
+    """What is shown of a job.
 
     Attributes:
-        shown: Its question, videos and chunks by its newest row; None for a description, or another version's spec.
+        card: Its question, videos and chunks by its newest row; None for a description, or another version's spec.
         strips: The cached frames that the model was shown.
         video: The video of a description, without credentials.
         note: Why the question or the frames are missing; otherwise empty.
@@ -66,7 +66,7 @@ class _Known:
     """
 
     rows: JobRows
-    shown: JobCard | None
+    card: JobCard | None
     strips: tuple[Strip, ...]
     video: str | None
     note: str
@@ -95,14 +95,14 @@ def job(
     if sheet:
         require_sheet(sheet)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        known = _gather(engine, settings, read_job(engine, job_id, dataset=dataset))
-    picture = _draw(known) if known.strips else None
+        page = _gather(engine, settings, read_job(engine, job_id, dataset=dataset))
+    picture = _draw(page) if page.strips else None
     if picture and sheet:
         picture.save(sheet)
     if form == "json":
-        print_json(_facts(known))
+        print_json(_as_json(page))
         return
-    _print(known)
+    _print(page)
     if picture and not (sheet or _show_image(picture)):
         sheet = _keep(picture, settings, job_id)
     if picture and sheet:
@@ -111,22 +111,22 @@ def job(
         print_line("There is no picture, because no frames are in the cache.")
 
 
-def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
+def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _JobPage:
     newest = rows.current[0]
     run_ids = {row["run_id"] for row in (*rows.current, *rows.history)} | {row["replaced_by"] for row in rows.history}
-    known = _Known(rows=rows, shown=None, strips=(), video=None, note="", names=short_ids(engine, run_ids))
+    page = _JobPage(rows=rows, card=None, strips=(), video=None, note="", names=short_ids(engine, run_ids))
     try:
         spec = read_any_spec(engine, newest["spec_id"])
     except ConfigurationError as error:  # written by another version
-        return replace(known, note=error.message)
+        return replace(page, note=error.message)
     objects, job_id = ObjectStore(settings.store, settings.web), newest["job_id"]
     its_row = {job_id: cast("RowMapping", newest)}
     try:
         if not isinstance(spec, RunSpec):
             found, note = jobs_of_rows(newest["manifest_uri"], objects, its_row, questions=False)
-            return replace(known, note=note, video=redact_uri(found[job_id].video_uri) if found else None)
+            return replace(page, note=note, video=redact_uri(found[job_id].video_uri) if found else None)
         if settings.store.uri is None:
-            return replace(known, note="The question and the frames need the store of the run; set REELABEL_STORE_URI.")
+            return replace(page, note="The question and the frames need the store of the run; set REELABEL_STORE_URI.")
         with database_errors(), engine.connect() as connection:
             cards, note = load_jobs(
                 connection,
@@ -138,37 +138,37 @@ def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
                 max_videos=_MAX_FRAME_FILES,
             )
     except (ConfigurationError, TransientError) as error:  # the store's
-        return replace(known, note=f"The question and the frames are unavailable: {error.message}")
+        return replace(page, note=f"The question and the frames are unavailable: {error.message}")
     if not cards:  # its row was replaced meanwhile
-        return replace(known, note="The job's outcome is being replaced; run the command again.")
+        return replace(page, note="The job's outcome is being replaced; run the command again.")
     [job] = cards
-    return replace(known, shown=job, strips=tuple(job.strips), note=note or ("" if job.strips else job.no_strip))
+    return replace(page, card=job, strips=tuple(job.strips), note=note or ("" if job.strips else job.no_strip))
 
 
-def _print(known: _Known) -> None:
-    newest, shown = known.rows.current[0], known.shown
+def _print(page: _JobPage) -> None:
+    newest, card = page.rows.current[0], page.card
     print_line((newest["job_id"], "bold"), f" of {newest['dataset']}")
-    if shown and shown.question is not None:
-        if shown.system_prompt:
-            OUT.print(Text(escape_controls(f"System: {shown.system_prompt}", keep="\n")), style="dim")
-        OUT.print(Text(escape_controls(shown.question, keep="\n")))
-    for parts in _outcome(known):
+    if card and card.question is not None:
+        if card.system_prompt:
+            OUT.print(Text(escape_controls(f"System: {card.system_prompt}", keep="\n")), style="dim")
+        OUT.print(Text(escape_controls(card.question, keep="\n")))
+    for parts in _outcome(page):
         print_line(*parts)
-    for line in _videos(known):
+    for line in _videos(page):
         print_line(line)
-    if known.note:
-        print_line((known.note, "yellow"))
-    if shown and shown.chunks:
-        OUT.print(_chunk_table(shown))
-        if len(shown.chunks) > _MAX_CHUNKS:
-            print_line(f"... and {len(shown.chunks) - _MAX_CHUNKS:,} more; use --format json for all of them.")
-    OUT.print(_history(known))
-    given = {"dataset": newest["dataset"], "force": newest["kind"] != "failure"}
-    print_line(f"To answer it again: {command('backfill', ids=newest['job_id'], **given)}")
+    if page.note:
+        print_line((page.note, "yellow"))
+    if card and card.chunks:
+        OUT.print(_chunk_table(card))
+        if len(card.chunks) > _MAX_CHUNKS:
+            print_line(f"... and {len(card.chunks) - _MAX_CHUNKS:,} more; use --format json for all of them.")
+    OUT.print(_history(page))
+    options = {"dataset": newest["dataset"], "force": newest["kind"] != "failure"}
+    print_line(f"To answer it again: {command('backfill', ids=newest['job_id'], **options)}")
 
 
-def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
-    row, shown = known.rows.current[0], known.shown
+def _outcome(page: _JobPage) -> Iterator[tuple[str | tuple[str, str], ...]]:
+    row, card = page.rows.current[0], page.card
     if row["kind"] == "failure":
         yield (row["code"], "red"), f": {row['message']}"
         yield (f"Failed in stage {row['stage']} after {pluralize(row['attempts'], 'attempt')}.",)
@@ -185,7 +185,7 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
         yield (_title(row),)
         yield (f"{pluralize(row['output_tokens'], 'token')}, ended by {row['finish_reason']}.",)
         return
-    pairs = shown.choices if shown and shown.choices else [(row["label"], row["probabilities"][row["choice_index"]])]
+    pairs = card.choices if card and card.choices else [(row["label"], row["probabilities"][row["choice_index"]])]
     for choice, probability in pairs:
         yield f"  {probability:.3f}  {choice}", ("  ← label" if choice == row["label"] else "", "green")
     mass = "" if row["choice_mass"] is None else f", choice_mass {row['choice_mass']:.3f}"
@@ -204,23 +204,23 @@ def _title(row: Mapping[str, Any]) -> str:
     return str(named or (dumps(row["data"], ensure_ascii=False) if words is None else words) or "no words")
 
 
-def _videos(known: _Known) -> Iterator[str]:
+def _videos(page: _JobPage) -> Iterator[str]:
     """Yield a line for each video and image, and for the frames of each that are in the cache."""
-    shown = known.shown
-    if known.video:
-        yield f"Video: {known.video}"
-    if shown is None:
+    card = page.card
+    if page.video:
+        yield f"Video: {page.video}"
+    if card is None:
         return
-    end = "the end" if shown.end_s is None else f"{shown.end_s:g} s"
-    segment = "" if shown.start_s is None and shown.end_s is None else f", from {shown.start_s or 0:g} s to {end}"
-    if shown.media:
+    end = "the end" if card.end_s is None else f"{card.end_s:g} s"
+    segment = "" if card.start_s is None and card.end_s is None else f", from {card.start_s or 0:g} s to {end}"
+    if card.media:
         yield from (
-            f"{each['kind'].capitalize()}: {each['uri']}{segment * (each['kind'] == 'video')}" for each in shown.media
+            f"{each['kind'].capitalize()}: {each['uri']}{segment * (each['kind'] == 'video')}" for each in card.media
         )
-    elif shown.video:
-        yield f"Video: {shown.video}{segment}"
-    if not shown.chunks:
-        yield from (f"{_frames_line(strip)}." for strip in known.strips)
+    elif card.video:
+        yield f"Video: {card.video}{segment}"
+    if not card.chunks:
+        yield from (f"{_frames_line(strip)}." for strip in page.strips)
 
 
 def _frames_line(strip: Strip) -> str:
@@ -229,54 +229,54 @@ def _frames_line(strip: Strip) -> str:
     return f"{pluralize(len(strip.picks), 'frame')} {method}, at {', '.join(times)}"
 
 
-def _chunk_table(shown: JobCard) -> Table:
+def _chunk_table(card: JobCard) -> Table:
     rows = (
         (
-            f"{shown.job_id}#{chunk['chunk']}",
+            f"{card.job_id}#{chunk['chunk']}",
             f"{chunk['start_s']:g} s",
             "end" if chunk["end_s"] is None else f"{chunk['end_s']:g} s",
             chunk["label"] or chunk["code"],
             chunk["margin"],
         )
-        for chunk in shown.chunks[:_MAX_CHUNKS]
+        for chunk in card.chunks[:_MAX_CHUNKS]
     )
     return make_table(("chunk", "from", "to", "label", "margin"), rows)
 
 
-def _history(known: _Known) -> Table:
+def _history(page: _JobPage) -> Table:
     """List the outcomes in each dataset and spec, newest first, and the labels that they replaced."""
     rows = (
         (
             f"{row['created_at'].astimezone():%Y-%m-%d %H:%M}",
-            known.names[row["run_id"]],
+            page.names[row["run_id"]],
             row["dataset"],
             row["spec_id"],
             _title(row)[:_TITLE_CHARACTERS],
             row.get("margin"),
-            f"by {known.names[row['replaced_by']]}" if "replaced_by" in row else "",
+            f"by {page.names[row['replaced_by']]}" if "replaced_by" in row else "",
         )
-        for row in (*known.rows.current, *known.rows.history)
+        for row in (*page.rows.current, *page.rows.history)
     )
     return make_table(("time", "run", "dataset", "spec", "outcome", "margin", "replaced"), rows)
 
 
-def _facts(known: _Known) -> dict[str, Any]:
-    shown = known.shown
+def _as_json(page: _JobPage) -> dict[str, Any]:
+    card = page.card
     names = ("question", "system_prompt", "choices", "start_s", "end_s")
     of_chunk = ("start_s", "end_s", "label", "code", "message", "margin")
     return {
-        "job_id": known.rows.current[0]["job_id"],
-        **{name: getattr(shown, name, None) for name in names},
-        "video": (shown and shown.video) or known.video,
-        "media": [{"kind": each["kind"], "uri": each["uri"]} for each in (shown.media if shown else ())],
+        "job_id": page.rows.current[0]["job_id"],
+        **{name: getattr(card, name, None) for name in names},
+        "video": (card and card.video) or page.video,
+        "media": [{"kind": each["kind"], "uri": each["uri"]} for each in (card.media if card else ())],
         "chunks": [
             {"number": chunk["chunk"], **{name: chunk[name] for name in of_chunk}}
-            for chunk in (shown.chunks if shown else ())
+            for chunk in (card.chunks if card else ())
         ],
-        "frames": [_strip_facts(strip) for strip in known.strips],
-        "note": known.note,
-        "outcomes": [dict(row) for row in known.rows.current],
-        "history": [dict(row) for row in known.rows.history],
+        "frames": [_strip_facts(strip) for strip in page.strips],
+        "note": page.note,
+        "outcomes": [dict(row) for row in page.rows.current],
+        "history": [dict(row) for row in page.rows.history],
     }
 
 
@@ -285,14 +285,14 @@ def _strip_facts(strip: Strip) -> dict[str, Any]:
     return {name: getattr(strip, name) for name in names} | {"times_s": [strip.frames[at].time_s for at in strip.picks]}
 
 
-def _draw(known: _Known) -> Image.Image:
-    newest, shown = known.rows.current[0], known.shown
-    assert shown is not None
-    titles = [each["uri"] for each in shown.media if each["strip"]]
-    titles += [f"chunk {each['chunk']}: {each['label'] or each['code']}" for each in shown.chunks if each["strip"]]
+def _draw(page: _JobPage) -> Image.Image:
+    newest, card = page.rows.current[0], page.card
+    assert card is not None
+    titles = [each["uri"] for each in card.media if each["strip"]]
+    titles += [f"chunk {each['chunk']}: {each['label'] or each['code']}" for each in card.chunks if each["strip"]]
     titles = titles or [_title(newest)[:_TITLE_CHARACTERS]]
-    sections = [_section(title, strip) for title, strip in zip(titles, known.strips, strict=False)]
-    return draw_sheet(newest["job_id"], f"{newest['dataset']}: {shown.video or ''}", sections)
+    sections = [_section(title, strip) for title, strip in zip(titles, page.strips, strict=False)]
+    return draw_sheet(newest["job_id"], f"{newest['dataset']}: {card.video or ''}", sections)
 
 
 def _section(title: str, strip: Strip) -> Section:

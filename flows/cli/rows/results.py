@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping
 
 LABEL_STUDIO, FIFTYONE = "label-studio", "fiftyone"
-_REVIEWED, _MOST_REVIEWED = 100, 500
+_REVIEWED, _MAX_REVIEWED = 100, 500
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -81,8 +81,8 @@ def results(
         if calibrated or chunks or raw:
             raise ConfigurationError(f"--calibrated, --chunks and --raw cannot be combined with --format {form}.")
         limit = limit or _REVIEWED
-        if limit > _MOST_REVIEWED:
-            raise ConfigurationError(f"--format {form} writes at most {_MOST_REVIEWED} labels; give a lower --limit.")
+        if limit > _MAX_REVIEWED:
+            raise ConfigurationError(f"--format {form} writes at most {_MAX_REVIEWED} labels; give a lower --limit.")
         _write_review(run, limit=limit, folder=folder)
         return
     check_format(form, raw=raw)

@@ -145,7 +145,7 @@ def search(
     raise typer.Exit(0 if any(len(each.rows) for each in found) else 1)
 
 
-class _Found(NamedTuple):
+class _QueryResult(NamedTuple):
     name: str
     result: SearchResult
     rows: pl.DataFrame
@@ -158,7 +158,7 @@ class _Search:
         self._catalogue = catalogue
         self._cache = VectorCache.of(settings.store)
 
-    def find(self) -> list[_Found]:
+    def find(self) -> list[_QueryResult]:
         options = self._options
         model, queries, exclude = self._find_like() if options.like else self._embed()
         of = {"dataset": options.dataset, "task": options.task}
@@ -182,7 +182,7 @@ class _Search:
         jobs = _with_states(self._catalogue.read(model, keys=list(keys), **of), self._settings)
         texts = options.texts or (None,)
         return [
-            _Found(name, result, _rows(text, result, files["key"], jobs))
+            _QueryResult(name, result, _rows(text, result, files["key"], jobs))
             for name, text, result in zip(options.names, texts, results, strict=True)
         ]
 
@@ -204,7 +204,7 @@ class _Search:
 
             embedder = QueryEmbedder(
                 model=model,
-                kept=BankFiles.of(self._settings.store, python=self._settings.model.python),
+                cache=BankFiles.of(self._settings.store, python=self._settings.model.python),
                 open_encoder=lambda: nullcontext(load()),
             )
             if options.image is not None:
@@ -266,7 +266,7 @@ def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
     def current(uri: str) -> str | None:
         try:
             _require_whole_uri(uri)
-            return stat_video(objects, uri, allow_roots=settings.extract.allow_roots).fingerprint
+            return stat_video(objects, uri).fingerprint
         except VideoMissingError:
             return _GONE
         except ReelabelError:
@@ -281,7 +281,7 @@ def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
     return jobs.with_columns(video_state=pl.Series(shown, dtype=pl.String))
 
 
-def _print_table(found: _Found, *, title: str) -> None:
+def _print_table(found: _QueryResult, *, title: str) -> None:
     if found.rows.is_empty():
         of = f" for {title}" if title else ""
         print_line(f"Nothing found{of} among {pluralize(found.result.rows, 'frame')}.")
@@ -322,5 +322,5 @@ def _require_whole_uri(uri: str) -> None:
 def _fetch_frame(reader: VideoReader, uri: str, time_s: float, sampling: Sampling) -> npt.NDArray[np.uint8]:
     """Fetch the frame of a moment; shape (H, W, 3)."""
     _require_whole_uri(uri)
-    info = stat_video(reader.objects, uri, allow_roots=reader.allow_roots)
+    info = stat_video(reader.objects, uri)
     return reader.fetch(info, sampling, segment=Segment.of(time_s, time_s + _FRAME_S)).frames[0]

@@ -43,7 +43,7 @@ _MAX_INLINE_IDS = 1000
 def backfill(
     *,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
-    given: Any,  # noqa: ANN401 - the fields of a request
+    options: Any,  # noqa: ANN401 - the fields of a request
     submit: Annotated[
         bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
     ] = False,
@@ -56,22 +56,24 @@ def backfill(
 
     Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
     """
-    ids = _read_ids(given.ids, given.ids_file)
-    if not ids and given.selection.is_empty:
+    ids = _read_ids(options.ids, options.ids_file)
+    if not ids and options.selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --changed-video, --label, "
             "--margin-below, --run, --task, --since, --until or --where."
         )
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _resolve_run(given.selection, manifest, given.dataset, engine, ids)
-        earlier = find_base_run(settings, manifest=manifest, dataset=given.dataset, run=selection.run)
-        found = {"selection": selection, "dataset": earlier.dataset if earlier.spec else given.dataset}
-        named = {"ids": ids, "ids_file": None} if given.dry_run else _id_parameters(ids, settings, is_submitted=submit)
-        request = BackfillRequest.of(**dict(given) | found | named, manifest=manifest)
-        if given.dry_run:
-            found |= {"dataset": earlier.dataset, "dry_run": False}
+        manifest, selection = _resolve_run(options.selection, manifest, options.dataset, engine, ids)
+        earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
+        resolved = {"selection": selection, "dataset": earlier.dataset if earlier.spec else options.dataset}
+        id_options = (
+            {"ids": ids, "ids_file": None} if options.dry_run else _id_parameters(ids, settings, is_submitted=submit)
+        )
+        request = BackfillRequest.of(**dict(options) | resolved | id_options, manifest=manifest)
+        if options.dry_run:
+            resolved |= {"dataset": earlier.dataset, "dry_run": False}
             again = command(
-                "backfill", given=given.model_copy(update=found), manifest=manifest, submit=submit, wait=wait
+                "backfill", options=options.model_copy(update=resolved), manifest=manifest, submit=submit, wait=wait
             )
             code = _forecast(request, settings, is_submitted=submit, wait=wait, again=again)
         elif submit:

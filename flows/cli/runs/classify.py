@@ -68,16 +68,16 @@ def classify(
             help="Rerun the questions of a recorded live session (id, prefix or 'last') on the same frames.",
         ),
     ] = None,
-    given: Any,  # noqa: ANN401 - the fields of a request
+    options: Any,  # noqa: ANN401 - the fields of a request
     dry_run: DryRun = False,
     id_file: IdFile = None,
 ) -> None:
     """Label the jobs of a manifest, or ask one question about each video of a folder; valid labels are skipped."""
     if session is not None:
-        if source or prompt or choices or dry_run or given.keep_going:
+        if source or prompt or choices or dry_run or options.keep_going:
             raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
-        raise typer.Exit(_classify_session(session, given))
-    jobs = _Jobs(source=source, question=QuestionOnVideos.of(source, prompt, choices), given=given)
+        raise typer.Exit(_classify_session(session, options))
+    jobs = _Jobs(source=source, question=QuestionOnVideos.of(source, prompt, choices), options=options)
     raise typer.Exit(_forecast(jobs) if dry_run else _run(jobs, id_file))
 
 
@@ -85,7 +85,7 @@ def classify(
 class _Jobs:
     source: str
     question: QuestionOnVideos | None
-    given: BaseModel
+    options: BaseModel
 
     def find_videos(self) -> VideoJobs | None:
         """List the videos of the question, and print those left out; return None for a manifest."""
@@ -103,14 +103,14 @@ class _Jobs:
             assert settings.store.uri is not None
             uri = videos.write(ObjectStore(settings.store, settings.web), settings.store.uri)
             print_line(f"The manifest of {pluralize(len(videos.jobs), 'video')}: {uri}")
-        return ClassifyRequest.of(manifest=uri, **dict(self.given))
+        return ClassifyRequest.of(manifest=uri, **dict(self.options))
 
     @property
     def command(self) -> str:
         question: dict[str, str] = {}
         if self.question:
             question = {"prompt": self.question.prompt, "choices": _listed(self.question.choices)}
-        return command("classify", self.source, **question, given=self.given)
+        return command("classify", self.source, **question, options=self.options)
 
 
 def _listed(choices: tuple[str, ...]) -> str:
@@ -144,8 +144,8 @@ def _forecast(jobs: _Jobs) -> int:
     return 1 if videos and videos.left_out else code
 
 
-def _classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fields of a request
-    overrides: QuestionOptions = given.overrides
+def _classify_session(session: str, options: Any) -> int:  # noqa: ANN401 - the fields of a request
+    overrides: QuestionOptions = options.overrides
     with ready_to_run() as settings:
         with connected(settings.database, Role.READER) as engine:
             found = find_session(engine, session)
@@ -157,9 +157,9 @@ def _classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fi
         limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": model_info.max_video_pixels}
         jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
         print_line(str(jobs))
-        dataset = given.dataset or f"live-{found.row['session_id']}"
+        dataset = options.dataset or f"live-{found.row['session_id']}"
         changed = {"manifest": jobs.manifest_uri, "dataset": dataset, "overrides": overrides}
-        request = ClassifyRequest.of(**dict(given) | changed)
+        request = ClassifyRequest.of(**dict(options) | changed)
         return print_summary(settings, run_flow_locally(request, settings))
 
 

@@ -20,7 +20,7 @@ def describe(
         str, typer.Argument(help="Parquet file of jobs, or a glob; only job_id and video_uri are needed.")
     ],
     *,
-    given: Any,  # noqa: ANN401 - the fields of a request
+    options: Any,  # noqa: ANN401 - the fields of a request
     id_file: IdFile = None,
 ) -> None:
     """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
@@ -29,4 +29,4 @@ def describe(
     """
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    raise typer.Exit(run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **dict(given)), id_file))
+    raise typer.Exit(run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **dict(options)), id_file))

@@ -13,13 +13,13 @@ from flows.run.result import cost_lines
 from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, is_kept, status
 from infra.program import command
-from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import RunSpec
+from tasks.domain.coverage import DOCS_PAGE, coverage_warnings
 from tasks.manifest.rejects import REJECTED_FILE
 from tasks.manifest.table import open_audited
 from tasks.report.pages import page_uri, rejected_uri
@@ -138,15 +138,15 @@ def _table(
     ended = row["jobs_labelled"] + row["jobs_failed"]
     reason = "not selected, or already finished" if row["kind"] == "backfill" else "already finished"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
-    what, done, made = (
+    noun, verb, prepared = (
         ("label", "answered", "extracted") if frames is None else ("description", "described", "embedded")
     )
-    outcomes = f"{pluralize(row['jobs_labelled'], what)}, {pluralize(row['jobs_failed'], 'failure')}"
+    outcomes = f"{pluralize(row['jobs_labelled'], noun)}, {pluralize(row['jobs_failed'], 'failure')}"
     lines = [
         ("model", model),
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
-        (f"{done} in this run", f"{ended:,} ({outcomes})"),
-        ("videos", f"{row['videos_extracted']:,} {made}, {row['videos_cached']:,} from the cache"),
+        (f"{verb} in this run", f"{ended:,} ({outcomes})"),
+        ("videos", f"{row['videos_extracted']:,} {prepared}, {row['videos_cached']:,} from the cache"),
     ]
     if frames is not None:
         lines.append(("frames", f"{frames[0]:,} decoded, {frames[1]:,} embedded"))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 2.0
 _RUNS = _SESSIONS = 10
-_OF_LATE = timedelta(days=7)
+_RECENT = timedelta(days=7)
 
 
 @example("reelabel status --watch")
@@ -72,7 +72,7 @@ def _overview(settings: Settings) -> Group:
     found = with_running_services(settings)
     runs: list[RenderableType] = []
     schedules: list[RenderableType] = []
-    bad: list[RunStatus] | None = None
+    unrepaired: list[RunStatus] | None = None
     names: Mapping[UUID, str] = {}
     commands: Mapping[UUID, str] = {}
     with ExitStack() as stack:
@@ -82,8 +82,8 @@ def _overview(settings: Settings) -> Group:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found.database, Role.READER))
                 check_schema(engine)
-                bad = list_unrepaired_runs(engine, within=_OF_LATE)
-                names = short_ids(engine, [run.run_id for run in bad])
+                unrepaired = list_unrepaired_runs(engine, within=_RECENT)
+                names = short_ids(engine, [run.run_id for run in unrepaired])
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
             schedules.append(cell("No schedules are shown, because Prefect is stopped."))
@@ -93,11 +93,11 @@ def _overview(settings: Settings) -> Group:
                 from flows.cli.status import prefect  # noqa: PLC0415 - see prefect_ready
 
                 schedules += map(_line, prefect.schedule_lines(client))
-                commands = prefect.repair_commands(client, bad or ())
+                commands = prefect.repair_commands(client, unrepaired or ())
                 schedules.append(_queue(prefect.waiting_runs(client)))
                 if workers := prefect.running_workers(client):
                     schedules.append(_workers(workers))
-    attention = () if bad is None else _attention(bad, names, commands)
+    attention = () if unrepaired is None else _attention(unrepaired, names, commands)
     about = _line(f"Logs: {settings.home / 'logs'}"), _line(f"Model: {_model(settings)}")
     return Group(*_services(settings), *about, *attention, *schedules, *runs)
 
@@ -135,14 +135,14 @@ def _line(text: str) -> Text:
 
 
 def _attention(
-    bad: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str]
+    unrepaired: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str]
 ) -> Iterator[RenderableType]:
     """List each run that failed or was lost, its message, and the command that repairs it."""
-    if not bad:
+    if not unrepaired:
         yield cell("No failed or lost runs in the last 7 days.")
         return
     yield cell("Needs attention:")
-    for run in bad:
+    for run in unrepaired:
         about = f"{run.started_at.astimezone():%Y-%m-%d %H:%M} {run.kind} {run.dataset} ({names[run.run_id]})"
         yield cell(f"  {about} {run.state}: {on_one_line(run.message or '')}")
         yield _line(f"    {commands.get(run.run_id) or _repair(run)}")
@@ -177,8 +177,8 @@ def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableTy
     if plans:
         yield _plans(plans)
     for plan, state in plans if is_remote else ():
-        yield from map(_line, _absences(engine, plan, state))
-    if sessions := list_unended(engine, within=_OF_LATE, limit=_SESSIONS):
+        yield from map(_line, _missing_workers(engine, plan, state))
+    if sessions := list_unended(engine, within=_RECENT, limit=_SESSIONS):
         yield from _sessions(sessions)
 
 
@@ -209,7 +209,7 @@ def _workers(runs: Sequence[FlowRun]) -> Table:
     return make_table(("worker", "since"), rows, plain=True, unbroken=("since",))
 
 
-def _absences(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
+def _missing_workers(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
     with suppress(ConfigurationError):  # no worker of this version can read its spec, which its run reports
         needed = read_spec(engine, plan.spec_id).model
         # A folder of weights is identified only by its name, which is not a path.

@@ -54,7 +54,7 @@ def waiting_runs(client: SyncPrefectClient) -> list[FlowRun]:
     """Read our flow runs that should have started, the longest-waiting first."""
     due = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
     return client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(tags=_OURS, state=_in(_WAITING), expected_start_time=due),
+        flow_run_filter=FlowRunFilter(tags=_OURS, state=_state_in(_WAITING), expected_start_time=due),
         sort=FlowRunSort.EXPECTED_START_TIME_ASC,
     )
 
@@ -62,11 +62,11 @@ def waiting_runs(client: SyncPrefectClient) -> list[FlowRun]:
 def running_workers(client: SyncPrefectClient) -> list[FlowRun]:
     """Read the running flow runs that extract or infer, whose names end with their host and process."""
     stages = FlowFilter(name=FlowFilterName(any_=["extract", "infer"]))
-    running = FlowRunFilter(state=_in([StateType.RUNNING]))
+    running = FlowRunFilter(state=_state_in([StateType.RUNNING]))
     return client.read_flow_runs(flow_filter=stages, flow_run_filter=running, sort=FlowRunSort.EXPECTED_START_TIME_ASC)
 
 
-def _in(types: Sequence[StateType]) -> FlowRunFilterState:
+def _state_in(types: Sequence[StateType]) -> FlowRunFilterState:
     return FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
 
 
@@ -157,7 +157,7 @@ def repeat_command(kind: str, parameters: Mapping[str, Any]) -> str:
     """Return the command that starts a run again with the parameters of its flow run."""
     options = {name: value for name, value in parameters.items() if name not in _OF_SCHEDULES}
     with suppress(ValidationError):  # of another version
-        # As a model, which has words also for an option that is turned off.
+        # As a model, which also has flags for options that are turned off.
         options["overrides"] = QuestionOptions.model_validate(options.get("overrides") or {})
     if kind != "backfill":
         return command(kind, options.pop("manifest"), **options)

@@ -27,7 +27,8 @@ from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.result import Frames
-from reelabel.sampling.registry import NATIVE
+from reelabel.sampling.registry import KEYFRAMES, NATIVE
+from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel.sources.opened import stat_video
@@ -55,7 +56,7 @@ def frames(  # noqa: PLR0913 - a command's options
         float | None, typer.Option(min=0, help="End of the segment, in seconds. Default: the video's end.")
     ] = None,
     sampling: SamplingOptions,
-    every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Take every keyframe that the container lists.")] = False,
     as_stored: Annotated[bool, typer.Option("--as-stored", help="Leave frames unscaled and unrotated.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
     npz: Annotated[str | None, typer.Option(help="Save the frames to this .npz file.")] = None,
@@ -77,6 +78,8 @@ def frames(  # noqa: PLR0913 - a command's options
         raise ConfigurationError(f"--end-s {end_s:g} must be greater than --start-s {start_s:g}.")
     if compare is not None and (every or npz or sampling.sampler):
         raise ConfigurationError("--compare names the samplers itself; leave out --all, --npz and --sampler.")
+    if every:
+        sampling = sampling.model_copy(update={"sampler": KEYFRAMES.name, "num_frames": EVERY})
     requested = {"": sampling} if compare is None else _parse_samplers(compare, sampling)
     if npz:
         require_parent_folder(npz)
@@ -84,17 +87,17 @@ def frames(  # noqa: PLR0913 - a command's options
         require_sheet(sheet)
     with running_store(video) as settings:
         samplings = _resolve_samplers(requested, settings)
-        info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
+        info = stat_video(video_store(settings), video)
         segment = Segment.of(start_s, end_s)
-        shown = _extract(info, samplings, settings, as_stored=as_stored, every=every, segment=segment)
+        results = _extract(info, samplings, settings, as_stored=as_stored, segment=segment)
     if compare is None:
-        _show_one(info, shown[0], as_json=json, npz=npz, sheet=sheet)
+        _show_one(info, results[0], as_json=json, npz=npz, sheet=sheet)
     else:
-        _show_all(info, shown, as_json=json, sheet=sheet)
+        _show_all(info, results, as_json=json, sheet=sheet)
 
 
 def fetch_frames(video: str, settings: Settings, sampling: Sampling, *, segment: Segment = WHOLE) -> Frames:
-    info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
+    info = stat_video(video_store(settings), video)
     with decode_pool(settings, processes=1) as pool:
         return uncached_reader(settings, pool).fetch(info, sampling, segment=segment).frames
 
@@ -134,7 +137,7 @@ def _resolve_samplers(requested: dict[str, SamplingOptions], settings: Settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
+class _SamplerResult:
     """The frames that one sampler selects from a video, and facts about them; `facts` has an `error` if it fails."""
 
     name: str
@@ -148,42 +151,43 @@ def _extract(
     settings: Settings,
     *,
     as_stored: bool,
-    every: bool,
     segment: Segment,
-) -> list[_Shown]:
+) -> list[_SamplerResult]:
     """Extract the frames of each sampler; if all fail, raise the first one's error."""
-    shown, faults = [], []
+    results, faults = [], []
     with decode_pool(settings, processes=1) as pool, ERRORS.status("Extracting the frames") as status:
         reader = uncached_reader(settings, pool)
         for name, sampling in samplings.items():
             status.update(f"Extracting the frames of {name}")
             try:
-                frames = reader.fetch(info, sampling, as_stored=as_stored, every=every, segment=segment).frames
+                frames = reader.fetch(info, sampling, as_stored=as_stored, segment=segment).frames
             except VideoError as error:
                 faults.append(error)
-                shown.append(_Shown(name=name, facts={"error": {"code": error.code, "message": error.message}}))
+                results.append(
+                    _SamplerResult(name=name, facts={"error": {"code": error.code, "message": error.message}})
+                )
                 continue
             if sampling.jpeg_quality and not as_stored:
                 images = jpeg_round_trip(frames.unique, quality=sampling.jpeg_quality)
                 frames = Frames.of(images, frames.selection)
-            thresholds = CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)
-            shown.append(_Shown(name=name, frames=frames, facts=frames_as_json(frames, thresholds)))
-    if len(faults) == len(shown):
+            thresholds = CoverageThresholds.of(sampling)
+            results.append(_SamplerResult(name=name, frames=frames, facts=frames_as_json(frames, thresholds)))
+    if len(faults) == len(results):
         raise faults[0]
-    return shown
+    return results
 
 
-def _show_one(info: ObjectInfo, shown: _Shown, *, as_json: bool, npz: str | None, sheet: str | None) -> None:
-    assert shown.frames is not None
+def _show_one(info: ObjectInfo, result: _SamplerResult, *, as_json: bool, npz: str | None, sheet: str | None) -> None:
+    assert result.frames is not None
     if npz:
-        save_npz(shown.frames, Path(npz))
+        save_npz(result.frames, Path(npz))
     if sheet:
-        save_contact_sheet(shown.frames, Path(sheet))
-    read = {"bytes_fetched": shown.frames.cost.bytes_fetched, "size_bytes": info.size_bytes}
+        save_contact_sheet(result.frames, Path(sheet))
+    read = {"bytes_fetched": result.frames.cost.bytes_fetched, "size_bytes": info.size_bytes}
     if as_json:
-        print_json(shown.facts | read)
+        print_json(result.facts | read)
     else:
-        _print_frames(shown.facts | read, is_local=_is_local(info))
+        _print_frames(result.facts | read, is_local=_is_local(info))
 
 
 def _is_local(info: ObjectInfo) -> bool:
@@ -223,37 +227,37 @@ def _coverage_line(facts: dict[str, Any]) -> str:
     return f"Keyframes may not be enough: {against} ({where})." if against else f"Keyframes are enough: {where}."
 
 
-def _show_all(info: ObjectInfo, shown: list[_Shown], *, as_json: bool, sheet: str | None) -> None:
-    facts = next(each.facts for each in shown if each.frames)
+def _show_all(info: ObjectInfo, results: list[_SamplerResult], *, as_json: bool, sheet: str | None) -> None:
+    facts = next(each.facts for each in results if each.frames)
     size = f"{facts['native_width_px']}x{facts['native_height_px']}, {pluralize(info.size_bytes, 'byte')}"
     about = f"{_keyframes_of(facts)}, {facts['duration_s']:.2f} s, {size}"
     is_local = _is_local(info)
-    sections = [_section(each, is_local=is_local) for each in shown]
+    sections = [_section(each, is_local=is_local) for each in results]
     if sheet:
         draw_sheet(escape_controls(redact_uri(info.uri)), about, sections).save(sheet)
     if as_json:
-        samplers = [{"name": each.name} | each.facts | _bytes_read(each, is_local=is_local) for each in shown]
+        samplers = [{"name": each.name} | each.facts | _bytes_read(each, is_local=is_local) for each in results]
         facts = {"video_uri": redact_uri(info.uri), "size_bytes": info.size_bytes, "samplers": samplers}
         print_json(facts)
         return
     print_line(f"{about}.")
-    for section, each in zip(sections, shown, strict=True):
+    for section, each in zip(sections, results, strict=True):
         print_line((section.title, "bold"))
         print_line(f"  {section.error or section.facts}")
         if each.frames:
             print_line("  " + ", ".join(list_times(pick["time_s"] for pick in each.facts["picks"])))
 
 
-def _bytes_read(shown: _Shown, *, is_local: bool) -> dict[str, Any]:
-    if shown.frames is None or is_local:
+def _bytes_read(result: _SamplerResult, *, is_local: bool) -> dict[str, Any]:
+    if result.frames is None or is_local:
         return {}
-    return {"bytes_fetched": shown.frames.cost.bytes_fetched, "fetch_ms": round(shown.frames.cost.fetch_ms, 3)}
+    return {"bytes_fetched": result.frames.cost.bytes_fetched, "fetch_ms": round(result.frames.cost.fetch_ms, 3)}
 
 
-def _section(shown: _Shown, *, is_local: bool) -> Section:
-    if shown.frames is None:
-        return Section(title=shown.name, error=escape_controls(shown.facts["error"]["message"]))
-    frames = shown.frames
+def _section(result: _SamplerResult, *, is_local: bool) -> Section:
+    if result.frames is None:
+        return Section(title=result.name, error=escape_controls(result.facts["error"]["message"]))
+    frames = result.frames
     pictures, note = picture_frames(frames)
     dropped = frames.selection.dropped_as_similar
     total = "" if frames.selection.total_frames is None else f" of {frames.selection.total_frames:,}"
@@ -265,4 +269,4 @@ def _section(shown: _Shown, *, is_local: bool) -> Section:
         escape_controls(frames.note),
         note,
     ]
-    return Section(title=shown.name, facts="; ".join(filter(None, costs)), pictures=pictures)
+    return Section(title=result.name, facts="; ".join(filter(None, costs)), pictures=pictures)

@@ -28,6 +28,7 @@ from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
 from tasks.domain.passes import sampling_of_pass
 from tasks.frame_cache.extractor import check_image
+from tasks.frame_cache.look import look_at
 from tasks.frame_cache.pool import decode_pool
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
@@ -97,7 +98,7 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
     job = replace(_find(job_id, manifest, settings), chunk_s=chunk_s)
     with decode_pool(settings, processes=1) as pool:
         reader = index_reader(settings, pool)
-        chunks = cut_job(job, stated_length_s(reader.look(job.video_uri), reader.limits)).chunks
+        chunks = cut_job(job, stated_length_s(look_at(reader, job.video_uri), reader.limits)).chunks
     if (number or 0) < len(chunks):
         return chunks[number or 0]
     raise ConfigurationError(
@@ -120,14 +121,14 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
     config = engine_config(model_info, engine_settings(settings, spec), media=media)
     request = PreviewRequest(config=config, question=question, media=shown)
     with ERRORS.status("Loading the model's processor"):
-        rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)
+        rendered = preview_prompt(request, python=settings.model.python)
     times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
     return PromptPreview(job, 1 + len(question.permutations), rendered, times_s)
 
 
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
-    taken = sampling_of_pass(sampling, view.shown)
-    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment)
+    sampling = sampling_of_pass(sampling, view.shown)
+    frames = fetch_frames(view.video_uri, settings, sampling, segment=view.segment)
     if view.shown == "image":
         check_image(view.video_uri, frames)
     if sampling.jpeg_quality:

@@ -31,7 +31,7 @@ def replay(
         require_parent_folder(out)
     with running_store(video) as settings:
         store = video_store(settings)
-        uri = stat_video(store, video, allow_roots=settings.extract.allow_roots).uri
+        uri = stat_video(store, video).uri
         name = redact_uri(uri)
         with (
             decode_pool(settings, processes=1) as pool,

@@ -28,7 +28,7 @@ OPEN_PATHS = frozenset({PATH, *(f"{PATH}/{name}" for name in _SCRIPTS)})
 
 def page_router(info: LiveInfo, *, needs_token: bool) -> APIRouter:
     router = APIRouter(include_in_schema=False)
-    script = "\n".join((_read("live.js"), _read("theme.js")))
+    script = _read("live.js")
     page = (
         environment()
         .from_string(_read("live.html.jinja"))

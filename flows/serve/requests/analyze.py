@@ -6,11 +6,11 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from flows.run.describing import open_describer, resolve_description
+from flows.run.describing import open_describer, resolve_description, scene_method_of
 from flows.serve.errors import invalid
 from flows.serve.requests.handle import (
     DecodeMethod,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _MS = 1000
 _DESCRIBERS = 64
 # Limit of a request's banks, which are embedded while its client waits.
-_MOST_TEXTS = 1_000
+_MAX_TEXTS = 1_000
 BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 
 
@@ -66,13 +66,13 @@ class AnalyzeRequest(VideoRequest):
         float | None, Field(ge=1, le=3600, description="Seconds per chunk; defaults to describe.chunk_s.")
     ] = None
     top_k: Annotated[
-        int | None, Field(ge=1, le=1000, description="Tags per chunk and of the video; defaults to describe.top_k.")
+        int | None, Field(ge=1, le=1000, description="Tags per chunk and of the video; defaults to 5.")
     ] = None
     tag_bank: Annotated[
         tuple[BankText, ...] | None,
         Field(
             min_length=1,
-            max_length=_MOST_TEXTS,
+            max_length=_MAX_TEXTS,
             description="Tags to compare with; defaults to the label set describe.tags.",
         ),
     ] = None
@@ -80,10 +80,16 @@ class AnalyzeRequest(VideoRequest):
         tuple[BankText, ...] | None,
         Field(
             min_length=1,
-            max_length=_MOST_TEXTS,
+            max_length=_MAX_TEXTS,
             description="Captions to compare with; defaults to the label set describe.captions.",
         ),
     ] = None
+    method: Annotated[
+        Literal["default", "published"],
+        Field(
+            description="How chunks are aggregated and scene changes are found: published, as in the published method."
+        ),
+    ] = "default"
     stream_id: Annotated[
         Id | None,
         Field(
@@ -160,7 +166,7 @@ class Analyzer:
 
     @property
     def spec(self) -> DescribeSpec:
-        """Of requests without options."""
+        """The spec of requests without options."""
         return self._spec
 
     def __enter__(self) -> Self:
@@ -196,14 +202,17 @@ class Analyzer:
             TransientError: The store or the encoder is unavailable.
             RequestError: A bank of the request cannot be used.
         """
-        spec = self.spec
+        spec, scenes = self.spec, scene_method_of(request.method)
+        if request.stream_id and scenes == "auto":
+            scenes = "ema"
         changed: dict[str, object] = {
             "seconds_per_chunk": request.chunk_s or spec.seconds_per_chunk,
             "frames_per_chunk": request.num_frames or spec.frames_per_chunk,
             "top_k": request.top_k or spec.top_k,
+            "method": request.method,
+            "scene_method": scenes,
+            "scene_threshold": threshold_of(scenes),
         }
-        if request.stream_id and spec.scene_method == "auto":
-            changed |= {"scene_method": "ema", "scene_threshold": threshold_of("ema")}
         try:
             describer = self._describer_of(spec.model_copy(update=changed), request.tag_bank, request.caption_bank)
         except ConfigurationError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
@@ -38,8 +39,8 @@ _MIB = 1024**2
 # Overhead of a form besides its fields.
 _FORM_OVERHEAD_BYTES = 64 * 1024
 # A client that sends more slowly wastes its slot, like one that sends nothing.
-_LEAST_BYTES_PER_S = 1024
-_MOST_DIGITS = 18
+_MIN_BYTES_PER_S = 1024
+_MAX_DIGITS = 18
 _VIDEO, _REQUEST = "video", "request"
 
 
@@ -101,7 +102,7 @@ async def read_body(
         too_large = _upload_too_large(uploads.max_bytes)
         limit = uploads.max_bytes + MAX_JSON_BYTES + _FORM_OVERHEAD_BYTES
         stated = request.headers.get("content-length", "")
-        if stated.isdecimal() and int(stated[:_MOST_DIGITS]) > limit:
+        if stated.isdecimal() and int(stated[:_MAX_DIGITS]) > limit:
             raise too_large
         limited = _limited(request, limit, too_large, idle_s=idle_s)
         with ExitStack() as stack:
@@ -141,7 +142,7 @@ def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_
             ) from None
         received = len(message.get("body", b""))
         left_s -= time.monotonic() - began_s  # only waiting counts, not parsing
-        left_s = min(idle_s, left_s + received / _LEAST_BYTES_PER_S)
+        left_s = min(idle_s, left_s + received / _MIN_BYTES_PER_S)
         size_bytes += received
         if size_bytes > max_bytes:
             raise too_large
@@ -153,6 +154,10 @@ def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_
 @asynccontextmanager
 async def _form(request: Request) -> AsyncIterator[FormData]:
     """Parse a form; a large file is in a temporary file, which is removed at the end."""
+    _, options = parse_options_header(request.headers["content-type"])
+    # Python would decode the JSON by any of its codecs, some of which fail in odd ways, or take hours.
+    if (charset := options.get(b"charset", b"utf-8").decode("latin-1")).lower() not in {"utf-8", "utf8"}:
+        raise _invalid_form(f"its charset is {charset!r}, not utf-8")
     with disk_errors(temporary_root()):
         try:
             form = await request.form(max_files=1, max_fields=1, max_part_size=MAX_JSON_BYTES)

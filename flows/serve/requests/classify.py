@@ -27,14 +27,15 @@ from flows.serve.requests.handle import (
 )
 from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
 from flows.shard.answer import answer_shard
-from flows.shard.answering import AnswerContext
+from flows.shard.context import AnswerContext
 from flows.shard.infer import MAX_CONCURRENT_GROUPS
 from infra.settings import ChunkOptions, MaxTokens, PromptOptions, SamplingOptions
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_SCHEMA, MAX_TEXT
+from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
 from tasks.domain import JobResult, Shard, WallClockProfile
 from tasks.domain.chunks import choice_of
-from tasks.frame_cache.pool import KEPT_BYTES, coverage_thresholds, open_extractor
+from tasks.frame_cache.pool import KEPT_BYTES, open_extractor
 from tasks.model.backend import backend_of, require_words
 from tasks.results.evaluation.routes import escalation_margin
 
@@ -90,22 +91,22 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
     ] = None
 
     def job_values(self) -> dict[str, object]:
-        """By column of a manifest."""
+        """Return the values of the job, by column of a manifest."""
         schema = None if self.json_schema is None else json.dumps(self.json_schema, ensure_ascii=False)
         return {name: getattr(self, name) for name in _JOB_FIELDS} | {"schema": schema}
 
     def overrides(self) -> QuestionOptions:
-        """The options that are not the job's."""
+        """Return the options of the request, without those that belong to its job."""
 
-        def given(model: type[SamplingOptions | PromptOptions | ChunkOptions]) -> dict[str, object]:
+        def options_of(model: type[SamplingOptions | PromptOptions | ChunkOptions]) -> dict[str, object]:
             names = model.model_fields.keys() - _JOB_FIELDS
             return {name: value for name in names if (value := getattr(self, name)) is not None}
 
         return QuestionOptions(
             max_tokens=self.max_tokens,
-            sampling=SamplingOptions.model_validate(given(SamplingOptions)),
-            prompts=PromptOptions.model_validate(given(PromptOptions)),
-            chunks=ChunkOptions.model_validate(given(ChunkOptions)),
+            sampling=SamplingOptions.model_validate(options_of(SamplingOptions)),
+            prompts=PromptOptions.model_validate(options_of(PromptOptions)),
+            chunks=ChunkOptions.model_validate(options_of(ChunkOptions)),
         )
 
 
@@ -259,7 +260,7 @@ class Classifier:
         if spec.chunk_s is not None:
             raise invalid(
                 "With chunk_s, a question needs choices, because words cannot be aggregated over chunks; add choices, "
-                "or set chunk_s to 0 (its default is the setting chunks.chunk_s)."
+                "or leave out chunk_s."
             )
         try:
             require_words(self._backend, words=1)
@@ -279,7 +280,7 @@ class Classifier:
                 f"The sampler {spec.sampling.sampler} works only in runs: this service loads no image-text model "
                 "next to the engine; use another sampler."
             )
-        thresholds = coverage_thresholds(self._settings, spec.sampling)
+        thresholds = CoverageThresholds.of(spec.sampling)
         assert self._engine
         return AnswerContext(
             spec=spec,

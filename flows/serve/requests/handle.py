@@ -37,7 +37,7 @@ Work: TypeAlias = Callable[[RequestT, str | None], Answer]
 _MIB = 1024**2
 _RESTART_S = 10.0
 _WORK_S = 600.0  # proxies and clients give up earlier; longer work is for runs
-_MOST_RETRY_S = 60.0
+_MAX_RETRY_S = 60.0
 _USUAL_WEIGHT = 0.1  # weight of the last request in the usual duration
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -83,7 +83,7 @@ class RequestSlots:
                 f"Too many concurrent requests (limit {self.limit}); see Retry-After.",
                 code="busy",
                 status=HTTPStatus.TOO_MANY_REQUESTS,
-                retry_after_s=min(_MOST_RETRY_S, max(1.0, self._usual_s)),
+                retry_after_s=min(_MAX_RETRY_S, max(1.0, self._usual_s)),
             )
         self.taken += 1
         began_s, outcome = time.monotonic(), "answered"
@@ -219,6 +219,7 @@ _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         429: "Too many concurrent requests; see Retry-After.",
         500: "The service failed; its log says why.",
         503: "The store or the engine is unavailable; see Retry-After.",
+        504: "The request took longer than ten minutes.",
     }.items()
 }
 

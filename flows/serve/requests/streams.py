@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import Average
 
 _MS = 1000
-_MOST_STREAMS = 1_024  # the most recent
+_MAX_STREAMS = 1_024  # the most recent
 # Version and segment of a video.
 Part: TypeAlias = tuple[str, float | None, float | None]
 
@@ -67,6 +67,6 @@ class Streams:
                 return False
             self._states[stream_id] = state
             self._states.move_to_end(stream_id)
-            if len(self._states) > _MOST_STREAMS:
+            if len(self._states) > _MAX_STREAMS:
                 self._states.popitem(last=False)
             return True

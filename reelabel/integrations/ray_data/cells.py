@@ -1,4 +1,4 @@
-"""What `PrepareVideo` adds to a row: the frames of each of its videos, and their metadata."""
+"""The columns that `PrepareVideo` adds to a row: the frames of each of its videos, and their metadata."""
 
 from __future__ import annotations
 

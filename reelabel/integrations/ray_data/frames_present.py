@@ -1,4 +1,4 @@
-"""The frames that a row holds already, and sampling among them."""
+"""Frames that a row already holds, and sampling among them."""
 
 from __future__ import annotations
 

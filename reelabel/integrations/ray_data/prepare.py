@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _FPS = 3.0
 # The size of Qwen's video processing: 768 of its patches.
 _SIZE: dict[str, Any] = {"max_pixels": 602_112, "size_multiple_px": 28}
-_TITLE = "arguments of PrepareVideo"
 
 
 def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
@@ -97,7 +96,7 @@ class PrepareVideo:
             nothing if range requests suffice, else uses memory, or disk for large videos.
         output_format: `pil`, a list of Pillow's images; or `numpy`, one uint8 array of shape (M, H, W, 3).
         channels_first: Arrays have shape (M, 3, H, W) instead.
-        timeout_s: Connect and read timeout of requests, in seconds.
+        timeout_s: Read timeout of requests, in seconds; S3 also waits so long for a connection, at most 10.
         max_concurrency: Maximum number of videos in progress.
         retries: How often a failed request is retried.
         bypass_if_frames_present: Pass through rows whose `video` or `video_frames` already holds frames.
@@ -141,14 +140,12 @@ class PrepareVideo:
     limits: Limits = option(None, convert=_or_default(Limits))
 
     def __post_init__(self) -> None:
-        check_options(self, PrepareVideo, _TITLE)
+        check_options(self, PrepareVideo)
         if self.sample_frames_present and self.bypass_if_frames_present:
-            raise conflict(
-                self, "sample_frames_present and bypass_if_frames_present exclude each other; leave one out", _TITLE
-            )
+            raise conflict(self, "sample_frames_present and bypass_if_frames_present exclude each other; leave one out")
         if self.sample_frames_present and find_sampler(self.sampling.sampler).choose is None:
             clause = f"the sampler {self.sampling.sampler} chooses from a file, not from frames; use num_frames"
-            raise conflict(self, clause, _TITLE)
+            raise conflict(self, clause)
         _ = self._form  # which may need a package
 
     @property
@@ -259,26 +256,24 @@ class PrepareWorker:
         self._objects = ObjectStore(
             replace(
                 options.s3,
-                connect_timeout_s=options.timeout_s,
                 read_timeout_s=options.timeout_s,
                 max_attempts=attempts,
             ),
             replace(options.web, timeout_s=options.timeout_s, max_attempts=attempts),
             buckets=options.read_buckets,
+            allow_roots=options.allow_roots,
         )
-        self._allow_roots = options.allow_roots
         self._pool = DecodePool(
             processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
         )
         self._sampling = options.sampling
         self._reader = VideoReader(
             objects=self._objects,
-            cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
+            cache=FrameCache(ObjectStore(), options.cache_dir.as_uri()) if options.cache_dir else None,
             pool=self._pool,
             limits=options.limits,
             ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
-            allow_roots=options.allow_roots,
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
         self._in_progress: dict[_Key, _Shared] = {}
@@ -287,7 +282,7 @@ class PrepareWorker:
     def start(self, video: Video, segment: Segment) -> Callable[[], Frames]:
         """Start preparing a segment of a video, unless this is in progress; return what waits for the frames.
 
-        The pixels that it returns are nobody else's.
+        Each caller gets pixels of its own.
         """
         key = video, segment
         with self._lock:
@@ -317,12 +312,12 @@ class PrepareWorker:
     def _prepare(self, video: Video, segment: Segment) -> Frames:
         if isinstance(video, bytes):
             return self._pool.extract(video, sampling=self._sampling, limits=self._reader.limits, segment=segment)
-        info = stat_video(self._objects, video, allow_roots=self._allow_roots)
+        info = stat_video(self._objects, video)
         return self._reader.fetch(info, self._sampling, segment=segment).frames
 
 
 def _renew_lock() -> None:
-    global _workers_lock  # noqa: PLW0603 - a lock of the parent's threads, which do not exist here
+    global _workers_lock  # noqa: PLW0603 - a thread of the parent may hold it, which does not exist here
     _workers_lock = Lock()
 
 

@@ -1,4 +1,4 @@
-"""Decode what vLLM passes, bytes or a URL read by ranges, in its own threads or in disposable processes."""
+"""Decode the bytes or the URL of a video that vLLM passes, in its own threads or in disposable processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reelabel.errors import (
     ReelabelError,
     as_video_errors,
 )
-from reelabel.extract import Request, extract_file, extract_ranges
+from reelabel.extract import extract_ranges
 from reelabel.frames.frame_file import is_sparse, read_frames
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.optional import require
@@ -28,7 +28,7 @@ from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES
 from reelabel.sources.source import StoredSource
-from reelabel.sources.video_file import video_in_memory
+from reelabel.video import extract_frames
 
 if TYPE_CHECKING:
     from reelabel.result import Frames
@@ -51,13 +51,7 @@ def decode_video(data: bytes, **options: Any) -> Frames:  # noqa: ANN401
         ConfigurationError: An option is unknown or invalid.
         VideoError: The video cannot be used; see its code.
     """
-    sampling = parse_sampling(options)
-    pool = decode_pool()
-    with video_in_memory(data) as file:
-        if pool is not None:
-            return pool.extract(file, sampling=sampling, limits=Limits())
-        with as_video_errors():
-            return extract_file(file, Request(sampling=sampling))
+    return extract_frames(data, parse_sampling(options), pool=decode_pool())
 
 
 def is_frame_file(data: bytes) -> bool:
@@ -142,8 +136,8 @@ def decode_url(
         max_bytes: Size of the largest video; None for any.
 
     Returns:
-        The frames; None if the video is small, or anything stands in the way of ranges: vLLM then downloads it, and
-        says what is wrong.
+        The frames; None if the video is small, or cannot be read by ranges: vLLM then downloads it, and reports any
+        fault.
 
     Raises:
         ConfigurationError: An option or a variable is invalid.

@@ -1,4 +1,4 @@
-"""`media_io_kwargs` as vLLM's own loaders name them, in the words of our sampling options."""
+"""Translates `media_io_kwargs` of vLLM's own loaders to our sampling options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.spec import SamplerSpec
 
 _INVALID = "Invalid media_io_kwargs of the video loader pyav_keyframes"
-# Options of vLLM's decoders, and why this loader has none of them.
-_OF_DECODERS = {
-    "backend": "this loader decodes with PyAV alone; leave it out, or choose another loader with video_backend",
-    "num_ffmpeg_threads": "each video is decoded by one thread; leave it out, and set REELABEL_LOADER_PROCESSES",
-    "seek_mode": "every frame is exact here; leave it out",
-    "device": "videos are decoded on the CPU; leave it out",
-    "hw_decoders": "videos are decoded on the CPU; leave it out",
-    "pool_size": "videos are decoded on the CPU; leave it out, and set REELABEL_LOADER_PROCESSES",
-    "timeout_sec": "a video may take 60 s in a decoding process; leave it out",
-}
-# What our samplers always do.
+# Options of vLLM whose value is fixed in this loader.
 _ALWAYS: dict[str, object] = {
     "backend": "pyav",
     "seek_mode": "exact",
@@ -33,9 +23,9 @@ _ALWAYS: dict[str, object] = {
     "overflow_strategy": "uniform",
     "temporal_patch_size": 2,
 }
-# Defaults of vLLM's loaders, which clients send whatever chooses the frames.
+# Defaults of vLLM's loaders, which clients send with any sampler.
 _NEUTRAL: dict[str, object] = {"fps": EVERY, "max_duration_s": 300, "frame_recovery": False}
-# Loaders that lower a larger max_frames to their most.
+# Loaders that lower a larger max_frames to their maximum.
 _CLAMPING = frozenset({"qwen2_vl", "qwen3_vl", "glmga"})
 # Loaders for which -1 stands for their default.
 _DEFAULT_RATE = frozenset({"glm46v", "glm5_next", "embedding_gemma2", "llava_onevision2"})
@@ -47,15 +37,13 @@ def invalid_option(where: str, message: str) -> ConfigurationError:
 
 
 def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `Sampling` that mean the same; raise ConfigurationError if there are none."""
+    """Return the equivalent options of `Sampling`; raise ConfigurationError if there are none."""
     given = dict(options)
     specs = _samplers_in_use(given)
     sampler = specs[0].name if specs else None
     for name, always in _ALWAYS.items():
         if given.get(name, always) == always:
             given.pop(name, None)
-    for name in given.keys() & _OF_DECODERS.keys():
-        raise invalid_option(name, _OF_DECODERS[name])
     for name in given.keys() & _ALWAYS.keys():
         raise invalid_option(name, f"it is always {_ALWAYS[name]} here; leave it out")
     _rename(given, "max_duration", "max_duration_s")

@@ -144,7 +144,7 @@ class RangeConnector(MediaConnector):  # type: ignore[misc]
         if found is None:
             return None
         video = video_input(found.frames)
-        # vLLM hashes a video's bytes to find what it has processed before; these distinguish choices as well.
+        # vLLM identifies a processed video by a hash of its bytes; these bytes also identify the options.
         identity = json.dumps([url, found.fingerprint, options, repeats], default=str)
         return MediaWithBytes(video if repeats else drop_repeated_frames(video), identity.encode())
 

@@ -1,4 +1,4 @@
-"""Detects cuts: candidates from the packet list, without decoding, verified in the pixels of nearby frames."""
+"""Detects cuts: candidates from the packet list, without decoding, found in the pixels of nearby frames."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FIXED_NOTE = "Keyframes are at a fixed distance: candidates come only from thei
 _CONTRAST_NOTE = "The contrast is low ({contrast:.0f} of 255), so smaller differences count as cuts."
 
 
-class _Seen(NamedTuple):
+class _PossibleCut(NamedTuple):
     """A candidate, and whether enough frames on both sides were decoded to distinguish it from a flash."""
 
     candidate: CutCandidate
@@ -74,7 +74,7 @@ def candidates(packets: VideoIndex, changed: npt.NDArray[np.int64]) -> npt.NDArr
     """
     sizes, is_keyframe = packets.sizes_bytes, packets.shown_keyframes
     floor = _LEAST_OF_KEYFRAME * float(np.median(sizes[is_keyframe])) if is_keyframe.any() else 0.0
-    # Keyframes are always large: their size makes them no candidates, and with short GOPs would hide real ones.
+    # Keyframes are always large: their size shows nothing, and with short GOPs it would hide real candidates.
     others = np.where(is_keyframe, np.nan, sizes)
     is_large = others > np.maximum(floor, _SIZE_RATIO * _percentiles(others))
     is_large[:1] = False
@@ -145,8 +145,8 @@ def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
     """Split ranges into pieces of bounded size, which overlap by the frames needed to verify a cut."""
     waiting: list[tuple[int, int]] = []
     for start, end in ranges:
-        held = sum(last + 1 - first for first, last in waiting)
-        if waiting and held + end + 1 - start > _PIECE_FRAMES:
+        frames = sum(last + 1 - first for first, last in waiting)
+        if waiting and frames + end + 1 - start > _PIECE_FRAMES:
             yield _Piece(tuple(waiting), waiting[0][0], waiting[-1][1] + 1)
             waiting = []
         if end + 1 - start <= _PIECE_FRAMES:
@@ -228,20 +228,20 @@ def find_cuts(footage: Footage) -> Cuts:
     """
     packets, keyframes = footage.packets(), _compare_keyframes(footage)
     unit = relative_contrast(keyframes.contrast)
-    found = _look(footage, candidates(packets, keyframes.changed), unit)
+    found = _verify(footage, candidates(packets, keyframes.changed), unit)
     unsure = [cut.pts_ms for cut in found if not cut.is_sure]
-    again = _look(footage, np.searchsorted(packets.times_ms, np.array(unsure, np.int64) - 1), unit)
-    cuts = {cut.pts_ms: cut.candidate for cut in [*found, *again] if cut.is_sure}
+    found += _verify(footage, np.searchsorted(packets.times_ms, np.array(unsure, np.int64) - 1), unit)
+    cuts = {cut.pts_ms: cut.candidate for cut in found if cut.is_sure}
     notes = [] if has_early_keyframes(packets) else [_FIXED_NOTE]
     if unit < 1:
         notes.append(_CONTRAST_NOTE.format(contrast=keyframes.contrast))
     return Cuts(candidates=tuple(cuts[at] for at in sorted(cuts)), note=" ".join(notes))
 
 
-def _look(footage: Footage, positions: npt.NDArray[np.int64], unit: float) -> list[_Seen]:
-    """Decode the frames around some ascending positions, in pieces of bounded size."""
+def _verify(footage: Footage, positions: npt.NDArray[np.int64], unit: float) -> list[_PossibleCut]:
+    """Decode frames around ascending positions, in pieces of bounded size; return the possible cuts among them."""
     packets = footage.packets()
-    times_ms, gap_ms, cuts = packets.times_ms, frame_gap_ms(packets), list[_Seen]()
+    times_ms, gap_ms, cuts = packets.times_ms, frame_gap_ms(packets), list[_PossibleCut]()
     since_s = times_ms / 1000
     for piece in _pieces(ranges_around(packets, positions)):
         windows = tuple(
@@ -277,7 +277,9 @@ def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return found
 
 
-def _cuts_in(thumbnails: Thumbnails, *, gap_ms: float, packets_ms: npt.NDArray[np.int64], unit: float) -> list[_Seen]:
+def _cuts_in(
+    thumbnails: Thumbnails, *, gap_ms: float, packets_ms: npt.NDArray[np.int64], unit: float
+) -> list[_PossibleCut]:
     """Find the possible cuts among frames, some of which are consecutive.
 
     The difference at a cut exceeds all others nearby, unlike fast motion, and the pictures do not return to what they
@@ -294,7 +296,7 @@ def _cuts_in(thumbnails: Thumbnails, *, gap_ms: float, packets_ms: npt.NDArray[n
     # While a picture does not change, as on a still screen, the next packet comes late.
     between = np.searchsorted(packets_ms, times[1:] - 1) - np.searchsorted(packets_ms, times[:-1] + 1, side="right")
     edges = np.flatnonzero((np.diff(times) > gap_ms) & (between > 0)) + 1
-    found: list[_Seen] = []
+    found: list[_PossibleCut] = []
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(times)], strict=True):
         # If frames are missing on a side, a flash cannot be distinguished from a cut, except at the ends of the video.
         first = 1 if times[start] <= packets_ms[0] + 1 else REACH + 1
@@ -305,14 +307,14 @@ def _cuts_in(thumbnails: Thumbnails, *, gap_ms: float, packets_ms: npt.NDArray[n
 
 def _cuts_of_run(
     images: npt.NDArray[np.uint8], times_ms: npt.NDArray[np.int64], sure: range, unit: float
-) -> list[_Seen]:
+) -> list[_PossibleCut]:
     steps = differences(images)
     found = []
     for at in np.flatnonzero(steps >= _LEAST_RATIO * unit).tolist():
         if _stands_out(steps, at, unit) and not _is_flash(images, at, float(steps[at])):
             strength = min(float(steps[at]), _shifted(images[at - 1], images[at])) / unit
             cut = CutCandidate(int(times_ms[at]), int(times_ms[at - 1]), float(steps[at]), strength)
-            found.append(_Seen(cut, at in sure))
+            found.append(_PossibleCut(cut, at in sure))
     return found
 
 

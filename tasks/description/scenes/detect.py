@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Annotated
@@ -49,11 +48,9 @@ def threshold_of(method: str) -> float:
     Raises:
         ConfigurationError: The method is unknown.
     """
-    if method in THRESHOLDS:
-        return THRESHOLDS[method]
-    close = get_close_matches(method, THRESHOLDS, 1)
-    hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(THRESHOLDS)}."
-    raise ConfigurationError(f"Unknown scene method {method}; {hint}")
+    if method not in THRESHOLDS:
+        raise ConfigurationError(f"Unknown scene method {method}; choose one of {', '.join(THRESHOLDS)}.")
+    return THRESHOLDS[method]
 
 
 def detect_scenes(
@@ -230,8 +227,6 @@ def merge_shots(
     borders = [start_ms, *(at for at in sorted({c.pts_ms for c in changes}) if start_ms < at < end_ms), end_ms]
     if end_ms <= start_ms:
         return ()
-    if len(borders) == 2:  # noqa: PLR2004 - of one shot, as most short videos have
-        return (Scene(start_ms / _MS, end_ms / _MS, 1),)
     vectors, times = join_chunks(chunks)
     scenes: list[Scene] = []
     total: npt.NDArray[np.float64] | None = None

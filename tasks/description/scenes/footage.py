@@ -18,7 +18,6 @@ from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from reelabel.index import VideoIndex
     from reelabel.options import Limits
@@ -112,13 +111,12 @@ def open_footage(
     pool: DecodePool,
     limits: Limits,
     segment: Segment = WHOLE,
-    allow_roots: tuple[Path, ...] = (),
 ) -> Iterator[Footage]:
-    """Open one version of a video in any store; a local one must be in `allow_roots`, if there are any.
+    """Open one version of a video in any store.
 
     Raises:
         VideoError: The video can no longer be read, here or in the body.
         TransientError: The store is unavailable.
     """
-    with opened_object(objects, info, limits, allow_roots=allow_roots) as opened:
+    with opened_object(objects, info, limits) as opened:
         yield Footage(video=opened.ranges or opened.whole(), pool=pool, limits=limits, segment=segment)

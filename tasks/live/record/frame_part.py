@@ -73,7 +73,7 @@ def read_part(files: SealedFiles, key: str) -> Frames:
 
     Raises:
         ObjectMissingError: The file does not exist.
-        FrameFileError: It is corrupted, was sealed with another key, or is of another version.
+        FrameFileError: It is corrupted, was signed with another key, or is of another version.
     """
     data = files.objects.read(files.uri_of(key))
     verify_seal(data, files.seal, key)

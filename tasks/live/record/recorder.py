@@ -56,34 +56,27 @@ class Recorder:
         # Two, because sessions are alive while the other one waits for the store.
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
-            for name, target in (("live-frames", self._write_on), ("live-heartbeat", self._beat))
+            for name, target in (("live-frames", self._write_periodically), ("live-heartbeat", self._send_heartbeats))
         ]
         for thread in self._threads:
             thread.start()
 
     def open_session(self, session_id: str, config: SessionConfig, *, info: LiveInfo) -> SessionRecord:
-        """Write the row of a new session. Raises as `open`."""
-        left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
-        values = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
-        values["sampling"] = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
-        host = socket.gethostname()
-        return self.open(UUID(session_id), model=info.model, config=values, versions=info.versions, host=host)
-
-    def open(
-        self, session_id: UUID, *, model: str, config: Mapping[str, Any], versions: Mapping[str, str], host: str
-    ) -> SessionRecord:
-        """Write the row of a new session; `config` is its client's, as JSON values.
+        """Write the row of a new session, whose id is a UUID.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
         """
-        row = {"session_id": session_id, "model": model, "host": host}
-        row |= {"config": dict(config), "versions": dict(versions)}
+        left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
+        values = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
+        values["sampling"] = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
+        row: dict[str, Any] = {"session_id": session_id, "model": info.model, "host": socket.gethostname()}
+        row |= {"config": values, "versions": info.versions}
         with database_errors(), self.engine.begin() as connection:
             connection.execute(insert(LIVE_SESSION).values(row))
-        record = SessionRecord(self, session_id)
+        record = SessionRecord(self, UUID(session_id))
         with self._lock:
-            self._records[session_id] = record
+            self._records[record.session_id] = record
         return record
 
     def forget(self, session_id: UUID) -> None:
@@ -120,7 +113,7 @@ class Recorder:
         with self._lock:
             return list(self._records.values())
 
-    def _write_on(self) -> None:
+    def _write_periodically(self) -> None:
         while True:
             self._wake.wait(self._every_s)
             if self._closing.is_set():
@@ -143,7 +136,7 @@ class Recorder:
                 record.drop_frames()
         return is_available
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._closing.wait(self._every_s):
             self._mark_alive()
 
@@ -167,7 +160,7 @@ class SessionRecord:
     session_id: UUID
     _waiting: deque[KeptFrame] = field(default_factory=deque)
     _kept: int = 0
-    _unkept: int = 0  # frames for which there was no room
+    _refused: int = 0  # frames for which there was no room
     _dropped: int = 0  # frames that could not be written
     _parts: int = 0
     _end: dict[str, Any] | None = None  # columns of its row, once it has ended
@@ -184,7 +177,7 @@ class SessionRecord:
         if self.recorder.reserve(image.nbytes):
             self._waiting.append(KeptFrame(number, time_s, np.ascontiguousarray(image)))
         else:
-            self._unkept += 1
+            self._refused += 1
 
     def answer(self, row: Mapping[str, Any]) -> None:
         """Write the row of a query, and commit it; does nothing if it is there already.
@@ -236,7 +229,7 @@ class SessionRecord:
 
     def _write_end(self, values: Mapping[str, Any]) -> None:
         ended = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
-        counted = {"frames_kept": self._kept, "frames_lost": self._unkept + self._dropped}
+        counted = {"frames_kept": self._kept, "frames_lost": self._refused + self._dropped}
         ended_at = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, time.monotonic() - self._ended_s)
         with database_errors(), self.recorder.engine.begin() as connection:
             connection.execute(ended.values({**values, **counted, "ended_at": ended_at, "seen_at": func.now()}))

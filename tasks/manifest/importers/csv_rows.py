@@ -16,7 +16,7 @@ from tasks.manifest.importers.imported import ImportedRows, merge_repeated, requ
 from tasks.manifest.schema import COLUMNS, REPLACED, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tasks.manifest.importers.imported import QuestionFiles
@@ -41,28 +41,26 @@ def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> Imported
     """
     header = read_header(path)
     columns = _named(path, header, columns or {})
-    parts = {name: [theirs] for name, theirs in columns.items()}
+    parts = {name: [column] for name, column in columns.items()}
     found, decimal_comma = ImportedRows(source=path, columns=tuple(columns)), has_decimal_commas(path)
     for place, cells in read_rows(path, found):
         read = partial(_row, cells, parts, decimal_comma=decimal_comma)
         found.add(place, read, job_id=cells.get(columns.get("job_id", "")), given=cells)
     dropped = [name for name in header if name not in columns.values()]
     if dropped:
-        listed = shorten(", ".join(dropped))
         found.notes.append(
-            f"Dropped {pluralize(len(dropped), 'column')} of {path}: {listed}.{_meant(dropped, columns)}"
+            f"Dropped {pluralize(len(dropped), 'column')} of {path}: {shorten(', '.join(dropped))}; a manifest has "
+            f"{', '.join(COLUMNS)}."
         )
     return found
 
 
 def require_known(columns: Mapping[str, str]) -> None:
-    unknown = sorted(columns.keys() - COLUMNS.keys())
-    swapped = [name for name in unknown if columns[name] in COLUMNS]
-    if swapped:
-        written, meant = f"{swapped[0]}={columns[swapped[0]]}", f"{columns[swapped[0]]}={swapped[0]}"
-        raise ManifestError(f"--column {written} names the manifest's column last; write --column {meant}.")
-    if unknown:
-        raise ManifestError(f"Unknown manifest columns: {', '.join(unknown)}; a manifest has {', '.join(COLUMNS)}.")
+    if unknown := sorted(columns.keys() - COLUMNS.keys()):
+        raise ManifestError(
+            f"Unknown manifest columns: {', '.join(unknown)}; write --column NAME=COLUMN, where NAME is one of "
+            f"{', '.join(COLUMNS)}."
+        )
 
 
 def require_one_video(columns: Mapping[str, str]) -> None:
@@ -82,21 +80,10 @@ def _named(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[st
             raise ManifestError(f"{path} is empty; its first line must list the columns.")
         raise ManifestError(
             f"{path} lacks the {named('column', [*dict.fromkeys(missing)])}; its first line is: "
-            f"{shorten(', '.join(header))}.{_meant(header, names)} The first line must list the columns; to use a "
-            "column of another name, add --column NAME=COLUMN, such as prompt=question.",
+            f"{shorten(', '.join(header))}. The first line must list the columns; to use a column of another name, add "
+            "--column NAME=COLUMN, such as prompt=question.",
         )
     return names
-
-
-def _meant(header: Iterable[str], taken: Container[str]) -> str:
-    """Ask about columns of `header` that are the manifest's in another spelling, such as `Job ID`."""
-    spelled = {_letters(name): name for name in COLUMNS if name not in taken}
-    meant = [f"{spelled[_letters(name)]} by {name}" for name in header if _letters(name) in spelled]
-    return f" Did you mean {', '.join(meant)}?" if meant else ""
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).casefold()
 
 
 def read_mapped(source: QuestionFiles) -> ImportedRows:
@@ -114,7 +101,7 @@ def read_mapped(source: QuestionFiles) -> ImportedRows:
     missing = [name for name in (*REQUIRED, "choices") if name not in columns]
     if missing:
         raise ManifestError(f"No columns of {source.path} are mapped to {', '.join(missing)}; add {missing[0]}=COLUMN.")
-    parts = {name: theirs.split(_JOINER) for name, theirs in columns.items()}
+    parts = {name: column.split(_JOINER) for name, column in columns.items()}
     needed = [each for names in parts.values() for each in names]
     require_columns(source.path, read_header(source.path), needed, layout="this mapping")
     places = source.mapped()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _REJECTED = ("place", "job_id", "reason", "given")
 # Uncompressed columns of one Parquet file; that of the largest benchmark has 2 MiB.
-_MOST_BYTES, _BATCH_ROWS = 256 * 1024**2, 10_000
+_MAX_BYTES, _BATCH_ROWS = 256 * 1024**2, 10_000
 _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
@@ -168,15 +168,15 @@ def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, l
     Raises:
         ManifestError: The file cannot be read, lacks a column, or has more than 256 MiB of these columns.
     """
-    read, left_bytes = [], _MOST_BYTES
+    read, left_bytes = [], _MAX_BYTES
     try:
         with ParquetTable(source, uri=uri) as table:
             require_columns(uri, table.names, columns, layout=layout)
             read.append(pl.from_arrow(plain_schema(table.file.schema_arrow).empty_table().select(columns)))
-            for batch in table.batches(columns, most_rows=_BATCH_ROWS):
+            for batch in table.batches(columns, max_rows=_BATCH_ROWS):
                 left_bytes -= batch.nbytes
                 if left_bytes < 0:
-                    raise ManifestError(f"{uri} has more than {_MOST_BYTES >> 20} MiB of {layout}'s columns; split it.")
+                    raise ManifestError(f"{uri} has more than {_MAX_BYTES >> 20} MiB of {layout}'s columns; split it.")
                 read.append(pl.from_arrow(batch))
     except (pa.ArrowException, OSError) as error:
         raise ManifestError(f"Cannot read {uri} as Parquet: {read_error(error)}.") from None

@@ -92,7 +92,7 @@ def _episodes(source: VideoFiles, cameras: Sequence[str]) -> list[dict[str, Any]
     if not infos:
         raise ManifestError(f"There are no Parquet files below {redact_uri(folder)}.")
     columns = [*_FIELDS, *(f"videos/{camera}/{name}" for camera in cameras for name in _OF_CAMERA)]
-    columns += [name for name in source.wanted if name not in columns]
+    columns += [name for name in source.fields if name not in columns]
     episodes: list[dict[str, Any]] = []
     for info in infos:
         data = BytesIO(source.objects.read(info.uri, fingerprint=info.fingerprint))

@@ -102,14 +102,14 @@ def _schema(body: dict[str, Any]) -> str | None:
     for name in ("structured_outputs.json", "guided_json"):
         if (of_vllm := constraints.get(name)) is not None:
             return of_vllm if isinstance(of_vllm, str) else json.dumps(of_vllm, ensure_ascii=False)
-    wanted = body.get("response_format") or {}
-    match wanted.get("type", "text"):
+    form = body.get("response_format") or {}
+    match form.get("type", "text"):
         case "text":
             return None
         case "json_object":
             return json.dumps({"type": "object"})
         case "json_schema":
-            return json.dumps(wanted["json_schema"]["schema"], ensure_ascii=False)
+            return json.dumps(form["json_schema"]["schema"], ensure_ascii=False)
         case other:
             raise ValueError(f"response_format {quoted(str(other))} is none of text, json_object and json_schema")
 
@@ -122,16 +122,16 @@ def _constraints(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bounds(body: dict[str, Any]) -> list[int]:
-    given = [body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name) is not None][:1]
-    if not all(type(each) is int and each > 0 for each in given):
-        raise ValueError(f"max_tokens {quoted(str(given[0]))} is no positive number")
-    return given
+    limits = [body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name) is not None][:1]
+    if not all(type(each) is int and each > 0 for each in limits):
+        raise ValueError(f"max_tokens {quoted(str(limits[0]))} is no positive number")
+    return limits
 
 
 def _listed_choices(body: dict[str, Any]) -> list[str]:
-    given = {"metadata.choices": (body.get("metadata") or {}).get("choices")} | _constraints(body)
+    sources = {"metadata.choices": (body.get("metadata") or {}).get("choices")} | _constraints(body)
     for name in ("metadata.choices", "structured_outputs.choice", "guided_choice"):
-        if listed := given.get(name):
+        if listed := sources.get(name):
             return _parse_choices(listed, name)
     return []
 

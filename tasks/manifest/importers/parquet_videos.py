@@ -65,7 +65,7 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
 def _add_rows(found: ImportedRows, source: VideoFiles, info: ObjectInfo, table: ParquetTable) -> None:
     name = source.name_of(info.uri)
     column = _find_column(source, info, table.file)
-    require_columns(redact_uri(info.uri), table.names, source.wanted, layout="this mapping")
+    require_columns(redact_uri(info.uri), table.names, source.fields, layout="this mapping")
     if not table.file.metadata.num_rows:
         found.notes.append(f"{name} has no rows.")
     if column.empty:
@@ -96,11 +96,11 @@ def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
 
 
 def _fields_of_rows(table: ParquetTable, column: _Column, source: VideoFiles) -> Iterator[dict[str, Any]]:
-    wanted = [*source.wanted, *([column.paths] if column.paths else [])]
-    if not wanted:  # rows are only counted
+    columns = [*source.fields, *([column.paths] if column.paths else [])]
+    if not columns:  # rows are only counted
         yield from ({} for _ in range(table.file.metadata.num_rows))
         return
-    for batch in table.batches(wanted, most_rows=_BATCH_ROWS):
+    for batch in table.batches(columns, max_rows=_BATCH_ROWS):
         yield from batch.to_pylist()
 
 

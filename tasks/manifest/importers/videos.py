@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
-from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.errors import ConfigurationError, ObjectError, VideoRefusedError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import WEB_SCHEMES, escape_name, redact_uri, scheme_of, split_member
 from reelabel.text import escape_controls, pluralize, quoted
@@ -66,9 +66,9 @@ class VideoFiles:
         return (*REQUIRED, *(name for name in OPTIONAL if name in {"choices", *self.columns}))
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:
         """The source's fields to read, which are all but that of the video."""
-        return tuple(dict.fromkeys(theirs for name, theirs in self.columns.items() if name != "video_uri"))
+        return tuple(dict.fromkeys(field for name, field in self.columns.items() if name != "video_uri"))
 
     def job(self, job_id: str, video_uri: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the job on one video, given the values of its fields.
@@ -77,7 +77,7 @@ class VideoFiles:
             ValueError: A field is missing or has a wrong type; the message is a clause.
         """
         job: dict[str, Any] = {"job_id": job_id, "prompt": self.prompt, "choices": [*self.choices] or None}
-        job |= {name: _value(name, fields, theirs) for name, theirs in self.columns.items() if name != "video_uri"}
+        job |= {name: _value(name, fields, field) for name, field in self.columns.items() if name != "video_uri"}
         if job["choices"] is not None:
             job["choices"] = merge_repeated(job["choices"], job.get("answer"))
         return job | {"video_uri": video_uri}
@@ -93,6 +93,11 @@ class VideoFiles:
         try:
             return [self.objects.stat(self.uri)]
         except ObjectError:
+            return []
+        except VideoRefusedError:  # it is in no folder of videos, but some of these may be below it
+            path = self.objects.local_path(self.uri)
+            if path is None or not (is_glob(self.uri) or path.is_dir()):
+                raise
             return []
 
     def one_video(self) -> tuple[str, str] | None:
@@ -145,29 +150,29 @@ def is_video(name: str) -> bool:
     return suffix_of(name) in VIDEO_SUFFIXES and not is_hidden
 
 
-def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: ANN401 - as the column has it
-    if theirs not in fields:
-        raise ValueError(f"it has no field {theirs}; its fields: {', '.join(sorted(fields)) or 'none'}")
-    value = fields[theirs]
+def _value(name: str, fields: Mapping[str, Any], field: str) -> Any:  # noqa: ANN401 - as the column has it
+    if field not in fields:
+        raise ValueError(f"it has no field {field}; its fields: {', '.join(sorted(fields)) or 'none'}")
+    value = fields[field]
     if value is None:
         return None
     if name == "choices":
-        return _listed_choices(value, theirs)
+        return _listed_choices(value, field)
     if name in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, float | int):
-            raise ValueError(f"{theirs} {quoted(value)} is not a number of seconds")
+            raise ValueError(f"{field} {quoted(value)} is not a number of seconds")
         return float(value)
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)  # Parquet has times in structs
     return str(value)
 
 
-def _listed_choices(value: object, theirs: str) -> list[str]:
+def _listed_choices(value: object, field: str) -> list[str]:
     if isinstance(value, str):
-        return parse_list(value, theirs)
+        return parse_list(value, field)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
-    raise ValueError(f"{theirs} {quoted(value)} is not a list of choices")
+    raise ValueError(f"{field} {quoted(value)} is not a list of choices")
 
 
 def read_folder(source: VideoFiles) -> ImportedRows:

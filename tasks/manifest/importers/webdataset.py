@@ -100,8 +100,8 @@ def _fields_of(source: VideoFiles, sample: _Sample) -> dict[str, Any] | ValueErr
 
 
 def _read_fields(source: VideoFiles, sample: _Sample) -> Iterator[tuple[str, Any]]:
-    by_ending = [name for name in source.wanted if name in sample.members and name != _JSON]
-    if len(by_ending) < len(source.wanted) and _JSON in sample.members:
+    by_ending = [name for name in source.fields if name in sample.members and name != _JSON]
+    if len(by_ending) < len(source.fields) and _JSON in sample.members:
         values = json.loads(_read(source, sample, _JSON))
         if not isinstance(values, dict):
             raise ValueError(f"{sample.members[_JSON]} is not a JSON object")

@@ -32,7 +32,7 @@ from reelabel_engine.protocol import (
     encode,
 )
 from tasks.domain import Answer
-from tasks.model.model_process import ModelProcess
+from tasks.model.model_process import START_TIMEOUT_S, ModelProcess
 from tasks.model.prompts.words import read_words
 from tasks.model.running_process import RunningProcess
 
@@ -138,11 +138,11 @@ class EngineProcess(ModelProcess[EngineConfig]):
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Raises as `ask`. Thread-safe."""
         failures = {index: failure for index, each in enumerate(batch.questions) if (failure := _failure_of(each))}
-        asked = tuple(each for index, each in enumerate(batch.questions) if index not in failures)
+        valid = tuple(each for index, each in enumerate(batch.questions) if index not in failures)
         # Other orders of a question's choices are questions of the batch themselves.
-        sent = batch.only(tuple(replace(each, permutations=()) for each in asked))
-        found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(asked)) if asked else []
-        replies = iter(map(_reply_of, asked, found))
+        sent = batch.only(tuple(replace(each, permutations=()) for each in valid))
+        found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(valid)) if valid else []
+        replies = iter(map(_reply_of, valid, found))
         return [failures.get(index) or next(replies) for index in range(len(batch.questions))]
 
     def ensure_running(self) -> RunningProcess:
@@ -195,7 +195,7 @@ def _reply_of(question: Question, reply: QuestionReply) -> Reply:
     )
 
 
-def preview_prompt(request: PreviewRequest, *, timeout_s: float, python: Path | None = None) -> RenderedPrompt:
+def preview_prompt(request: PreviewRequest, *, python: Path | None = None) -> RenderedPrompt:
     """Render a question in a process that loads no weights; most of the seconds allowed go into importing vLLM.
 
     Raises:
@@ -205,17 +205,15 @@ def preview_prompt(request: PreviewRequest, *, timeout_s: float, python: Path | 
     found, model = find_python(python), request.config.model
     try:
         finished = subprocess.run(  # noqa: S603 - our own module
-            [found.path, "-P", "-m", "reelabel_engine.once"],
+            [found.path, "-P", "-m", "reelabel_engine.preview"],
             input=encode(request),
             env=engine_environment(request.config, found),
             capture_output=True,
-            timeout=timeout_s,
+            timeout=START_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ModelError(
-            f"The processor of {model} did not load within {timeout_s:g} s; raise model.start_timeout_s."
-        ) from None
+        raise ModelError(f"The processor of {model} did not load within {START_TIMEOUT_S:g} s.") from None
     rendered = decode_reply(finished.stdout) if finished.stdout and not finished.returncode else None
     if not isinstance(rendered, RenderedPrompt):
         lines = finished.stderr.decode(errors="replace").strip().splitlines()

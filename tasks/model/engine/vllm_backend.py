@@ -176,7 +176,6 @@ def _make_processes(
             ),
             log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
             log_as_json=settings.log.format == "json",
-            start_timeout_s=model.start_timeout_s,
             python=model.python,
             warm=WarmEngines.of(settings.home, keep_s),
             fingerprint=f"{len(shares)} of {model_info.identity.model_dump_json()}",

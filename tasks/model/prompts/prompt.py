@@ -95,12 +95,12 @@ def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[R
         One reply per question, in the order of the batch.
     """
     refused = {index: failure for index, each in enumerate(batch.questions) if (failure := _length_rejection(each))}
-    asked = [() if index in refused else (each, *each.permutations) for index, each in enumerate(batch.questions)]
-    questions = tuple(chain.from_iterable(asked))
+    orders_of = [() if index in refused else (each, *each.permutations) for index, each in enumerate(batch.questions)]
+    questions = tuple(chain.from_iterable(orders_of))
     replies = iter(ask(batch.only(questions)) if questions else ())
     return [
         refused[index] if index in refused else _merge(orders, list(islice(replies, len(orders))))
-        for index, orders in enumerate(asked)
+        for index, orders in enumerate(orders_of)
     ]
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, NoReturn
 
+from infra.text_bounds import MAX_DATA_DEPTH, is_nested_deeper
 from reelabel.text import quoted
 from reelabel_engine.errors import AnswerCutShortError, AnswerNotJsonError
 from tasks.domain import Words
@@ -39,11 +40,16 @@ def read_words(question: Question, text: str, *, finish_reason: FinishReason, ou
 
 def _read_json(text: str) -> Json:
     try:
-        found = json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False, allow_nan=False)
+        value = json.loads(text, parse_constant=_refuse)
+        found = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         raise AnswerNotJsonError(
             f"The answer by the schema is no JSON: {quoted(text)}; ask again, or reword."
         ) from None
+    if is_nested_deeper(value, MAX_DATA_DEPTH):
+        raise AnswerNotJsonError(
+            f"The answer by the schema is nested deeper than {MAX_DATA_DEPTH} levels; bound the schema's recursion."
+        )
     if _UNSTORABLE.search(found):
         raise AnswerNotJsonError(
             "The answer by the schema contains U+0000 or an unpaired surrogate, which cannot be stored; ask again, or "

@@ -6,11 +6,13 @@ Fields that are not used are ignored, since servers differ in them.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     AliasPath,
     BaseModel,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_TOKENS = 10_000_000  # beyond any model's context, and sums of them fit into their columns
+_HALF = re.compile("[\ud800-\udfff]")
+_MAX_TOKENS = 10_000_000  # beyond any model's context, and sums of them fit into their columns
 
 
 def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
@@ -41,7 +44,7 @@ def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
 
 # An optional field; a value that cannot be read counts as missing.
 Extra = Annotated[T | None, WrapValidator(_read_or_none)]
-Count = Extra[Annotated[int, Field(ge=0, le=_MOST_TOKENS)]]
+Count = Extra[Annotated[int, Field(ge=0, le=_MAX_TOKENS)]]
 
 
 class ServedModel(BaseModel):
@@ -64,9 +67,13 @@ class TopLogprob(BaseModel):
     logprob: Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
 
 
-def _said(*path: str) -> Any:  # noqa: ANN401 - of any field
-    """Return a field of the message, or of what an event of a stream adds to it."""
+def _content_field(*path: str) -> Any:  # noqa: ANN401 - of any field
+    """Return a field that is read from `message`, or from `delta` in an event of a stream."""
     return Field(default=None, validation_alias=AliasChoices(*(AliasPath(at, *path) for at in ("message", "delta"))))
+
+
+# A stream may split a character outside the basic plane: its halves have no encoding, and are replaced.
+Text = Annotated[str, AfterValidator(lambda text: _HALF.sub("\N{REPLACEMENT CHARACTER}", text))]
 
 
 class Choice(BaseModel):
@@ -75,9 +82,9 @@ class Choice(BaseModel):
     Speech is 16-bit PCM in base64, with what it says.
     """
 
-    content: str | None = _said("content")
-    speech: str | None = _said("audio", "data")
-    transcript: str | None = _said("audio", "transcript")
+    content: Text | None = _content_field("content")
+    speech: str | None = _content_field("audio", "data")
+    transcript: Text | None = _content_field("audio", "transcript")
     finish_reason: str | None = None
     top_logprobs: list[TopLogprob] | None = Field(
         default=None, validation_alias=AliasPath("logprobs", "content", 0, "top_logprobs")
@@ -97,6 +104,7 @@ class Completion(BaseModel):
 
     choices: list[Choice]
     usage: Extra[Usage] = None
+    model: Extra[str] = None  # which answered, under a name that may be longer than that in the request
 
 
 class CompletionChunk(Completion):
@@ -124,7 +132,7 @@ _NEGLIGIBLE = 1e-3
 # Of a probability of 1, with what rounding may add.
 _HIGHEST = 0.01
 _ID = "token_id:"
-_MOST_DIGITS = 18  # of an id; longer texts are texts
+_MAX_DIGITS = 18  # of an id; longer texts are texts
 
 
 def logprobs_request(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
@@ -171,9 +179,9 @@ def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> ChoiceScores:
     Raises:
         InferenceError: Tokens of the choices are missing, and may have too much of the probability; or none has any.
     """
-    wanted = frozenset().union(*tokens)
-    missing = wanted - shown.logprobs.keys()
-    known = sum(math.exp(shown.logprobs[token]) for token in wanted - missing)
+    needed = frozenset().union(*tokens)
+    missing = needed - shown.logprobs.keys()
+    known = sum(math.exp(shown.logprobs[token]) for token in needed - missing)
     if len(missing) * math.exp(shown.least) > _NEGLIGIBLE * known:
         raise InferenceError(
             "The server returns only its top logprobs, and some choices are not among them; "
@@ -186,7 +194,7 @@ def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> ChoiceScores:
 
 def _id_of(token: str, encode: Callable[[str], list[int]]) -> int | None:
     number = token.removeprefix(_ID)
-    if number != token and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS:
+    if number != token and number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS:
         return int(number)
     ids = encode(token)
     return ids[0] if len(ids) == 1 else None

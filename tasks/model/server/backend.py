@@ -94,7 +94,7 @@ class _Ready:
 
 
 @dataclass(slots=True)
-class _Asking:
+class _BatchState:
     """The state of a batch: its questions by index."""
 
     replies: dict[int, Reply] = field(default_factory=dict)  # answers and failures
@@ -171,28 +171,28 @@ class ServerBackend(InferenceBackend):
         A question that the server does not answer, though it answers others, is asked for the last time after them, and
         fails if it is not answered then either.
         """
-        self._require_open()
-        ready, asking = self._get_ready(), _Asking()
+        self._check_open()
+        ready, state = self._get_ready(), _BatchState()
         lost = self._client.connections_lost
         ready.watch.confirm_if_due()
         with self._server_lock.exclusive() if batch.is_alone else self._server_lock.shared(), self._batch_clock.share():
             if batch.is_alone:
                 self._client.reach()  # otherwise it would be blamed for the fault of another question
-            for asking.attempts in _split_attempts(self._settings.max_attempts):
-                self._ask_all(ready, batch, asking)
+            for state.attempts in _split_attempts(self._settings.max_attempts):
+                self._ask_all(ready, batch, state)
         if self._client.connections_lost > lost:  # another server may have taken its place
             try:
                 ready.watch.confirm()
             except ServerUnavailableError as error:
-                raise asking.so_far(error) from None
-        for index, faults in asking.faults.items():
-            asking.replies.setdefault(index, Rejected.of(ServerFailedError.after(faults)))
-        return [asking.replies[index] for index in range(len(batch.questions))]
+                raise state.so_far(error) from None
+        for index, faults in state.faults.items():
+            state.replies.setdefault(index, Rejected.of(ServerFailedError.after(faults)))
+        return [state.replies[index] for index in range(len(batch.questions))]
 
-    def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
+    def _ask_all(self, ready: _Ready, batch: Batch, state: _BatchState) -> None:
         indices_by_shown: dict[tuple[QuestionMedium, ...], list[int]] = defaultdict(list)
         for index, question in enumerate(batch.questions):
-            if index not in asking.replies:
+            if index not in state.replies:
                 indices_by_shown[question.shown].append(index)
         requests = [
             self._threads.submit(
@@ -200,7 +200,7 @@ class ServerBackend(InferenceBackend):
                 ready,
                 [(each.kind, batch.frame_files[each.file_id]) for each in shown],
                 {index: batch.questions[index] for index in indices},
-                asking,
+                state,
             )
             for shown, indices in indices_by_shown.items()
         ]
@@ -210,8 +210,8 @@ class ServerBackend(InferenceBackend):
         finally:
             for request in requests:
                 request.cancel()
-        if asking.outage:
-            raise asking.so_far(asking.outage)
+        if state.outage:
+            raise state.so_far(state.outage)
 
     def close(self) -> None:
         if not self._closed.done():
@@ -224,10 +224,10 @@ class ServerBackend(InferenceBackend):
         ends: list[Future[Any]] = [request, self._closed]
         while not wait(ends, LOOK_S, return_when=FIRST_COMPLETED).done:
             raise_if_abandoned()
-        self._require_open()
+        self._check_open()
         request.result()
 
-    def _require_open(self) -> None:
+    def _check_open(self) -> None:
         if self._closed.done():
             raise EngineClosedError("The connection to the server was closed; the run is ending.")
 
@@ -272,44 +272,44 @@ class ServerBackend(InferenceBackend):
 
     def _check_tokenizer(self) -> None:
         try:
-            theirs = self._client.tokenize(_PROBE_TEXT)
+            server_ids = self._client.tokenize(_PROBE_TEXT)
         except (JobError, ConfigurationError):
-            theirs = None
-        if self._uses_server_tokenizer and theirs is None:
+            server_ids = None
+        if self._uses_server_tokenizer and server_ids is None:
             raise ConfigurationError(
                 f"The server at {self._client.url} has no /tokenize endpoint, and there is no local tokenizer; "
                 "set model.name to the model's folder or hub name."
             )
-        if theirs not in (None, self._encode(_PROBE_TEXT)):
+        if server_ids not in (None, self._encode(_PROBE_TEXT)):
             raise ConfigurationError(
                 f"The tokenizer of the server at {self._client.url} differs from that of model.name; "
                 "set model.name to the model that it serves."
             )
 
     def _ask(
-        self, ready: _Ready, shown: list[tuple[MediumKind, bytes]], questions: dict[int, Question], asking: _Asking
+        self, ready: _Ready, shown: list[tuple[MediumKind, bytes]], questions: dict[int, Question], state: _BatchState
     ) -> None:
         started = time.perf_counter()
         try:
             carried = encode_media(ready.frames, shown)
         except JobError as error:
-            asking.replies |= dict.fromkeys(questions, Rejected.of(error))
+            state.replies |= dict.fromkeys(questions, Rejected.of(error))
             return
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         for index, question in questions.items():
-            if asking.outage:
+            if state.outage:
                 return
             try:
-                asking.replies[index] = self._answer_question(
-                    ready, question, carried, encode_ms, attempts=asking.attempts
+                state.replies[index] = self._answer_question(
+                    ready, question, carried, encode_ms, attempts=state.attempts
                 )
             except ServerUnavailableError as error:
-                asking.faults[index].append(error)
-                if not asking.outage:
+                state.faults[index].append(error)
+                if not state.outage:
                     try:
                         self._client.reach()
                     except ServerUnavailableError as outage:
-                        asking.outage = outage
+                        state.outage = outage
 
     def _answer_question(
         self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float, *, attempts: int
@@ -321,8 +321,8 @@ class ServerBackend(InferenceBackend):
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
             with self._request_clock.share() as share, failing_alone("A question", stage=InferenceError.stage):
-                asked = logprobs_request(tokens, exact=ready.exact) if tokens else _words_request(question)
-                completion = self._client.complete(body | asked, attempts=attempts)
+                extra = logprobs_request(tokens, exact=ready.exact) if tokens else _words_request(question)
+                completion = self._client.complete(body | extra, attempts=attempts)
                 if tokens:
                     (probabilities, mass), words = score(tokens, read_logprobs(completion, self._encode)), None
                 else:
@@ -344,12 +344,12 @@ class ServerBackend(InferenceBackend):
 
 def _words_request(question: Question) -> dict[str, Any]:
     """Build the request fields that ask for an answer in words."""
-    asked: dict[str, Any] = {"max_tokens": question.max_tokens}
+    fields: dict[str, Any] = {"max_tokens": question.max_tokens}
     if question.schema is not None:
         schema = json.loads(question.schema)
         named = {"name": "answer", "schema": schema, "strict": _is_closed(schema)}
-        asked["response_format"] = {"type": "json_schema", "json_schema": named}
-    return asked
+        fields["response_format"] = {"type": "json_schema", "json_schema": named}
+    return fields
 
 
 def _is_closed(schema: object) -> bool:
@@ -369,13 +369,13 @@ def _is_closed(schema: object) -> bool:
 
 
 def _read_words(question: Question, completion: Completion) -> Words:
-    made = completion.choices[0] if completion.choices else None
-    if made is None or made.content is None or made.finish_reason not in {"stop", "length"}:
-        reason = made.finish_reason if made else "no completion"
+    choice = completion.choices[0] if completion.choices else None
+    if choice is None or choice.content is None or choice.finish_reason not in {"stop", "length"}:
+        reason = choice.finish_reason if choice else "no completion"
         raise InferenceError(f"The server returned no answer in words ({reason}).")
     tokens = (completion.usage or Usage()).completion_tokens or 0
-    ended: FinishReason = "length" if made.finish_reason == "length" else "stop"
-    return read_words(question, made.content, finish_reason=ended, output_tokens=tokens)
+    ended: FinishReason = "length" if choice.finish_reason == "length" else "stop"
+    return read_words(question, choice.content, finish_reason=ended, output_tokens=tokens)
 
 
 def refuse_special_tokens(encode: Callable[[str], list[int]], *texts: str | None) -> None:

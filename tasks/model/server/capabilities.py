@@ -60,9 +60,9 @@ def detect_capabilities(
         carried = replace(videos, parts=[*videos.parts, *images])
         body = completion_body(model=model, text="A or B?", system_prompt=None, carried=carried)
         for exact in (True, False):
-            asked = body | logprobs_request(tokens, exact=exact)
+            request = body | logprobs_request(tokens, exact=exact)
             try:
-                shown = read_logprobs(client.complete(asked), encode)
+                shown = read_logprobs(client.complete(request), encode)
             except (JobError, ConfigurationError) as error:  # servers refuse unknown fields in different ways
                 rejection = error
                 continue
@@ -72,7 +72,7 @@ def detect_capabilities(
                 rejection = error
                 continue
             if not exact or shown.logprobs.keys() >= frozenset().union(*tokens):
-                client.known_good = asked
+                client.known_good = request
                 return encoding, exact
     if rejection is not None and not isinstance(rejection, JobError):
         raise rejection

@@ -13,7 +13,7 @@ from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel.optional import install_command
-from reelabel.text import read_error
+from reelabel.text import escape_controls, quoted, read_error
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError
 from tasks.model.server.answers import Completion, CompletionChunk, Detokenized, Models, ServedModel, Tokens, Version
 
@@ -69,6 +69,7 @@ class ServerClient:
         self._template = {"chat_template_kwargs": dict(template_args)} if template_args else {}
         self.known_good: dict[str, Any] | None = None  # the body of a question that the server has answered
         self._has_answered = False
+        self._answering_model: str | None = None
         self._openai, self._too_large = openai, bounded_client.ResponseTooLargeError
         try:
             self._connections = bounded_client.BoundedClient(settings.ca_file)
@@ -123,6 +124,12 @@ class ServerClient:
         """Ask one question; the body may contain the server's extensions of OpenAI's API."""
         completion = self._ask("/chat/completions", body | self._template, Completion, attempts=attempts)
         self._has_answered = True
+        self._answering_model = self._answering_model or completion.model
+        if completion.model and completion.model != self._answering_model:
+            raise ServerFailedError(
+                f"The server at {self.url} answered this question with the model {quoted(completion.model)}, in place "
+                f"of {quoted(self._answering_model)}; set server.url to a server of one model."
+            )
         return completion
 
     def stream(self, body: dict[str, Any]) -> Iterator[CompletionChunk]:
@@ -154,8 +161,8 @@ class ServerClient:
         with contextlib.suppress(self._openai.OpenAIError, ReelabelError):
             client = self._client.with_options(max_retries=0)
             tokens = self._read(Tokens, client.post(f"{self._root}/tokenize", body=prompt, cast_to=str)).tokens
-            asked = {"model": self._model, "tokens": tokens}
-            shown = self._read(Detokenized, client.post(f"{self._root}/detokenize", body=asked, cast_to=str)).prompt
+            body = {"model": self._model, "tokens": tokens}
+            shown = self._read(Detokenized, client.post(f"{self._root}/detokenize", body=body, cast_to=str)).prompt
             _, found, ending = shown.rpartition(text)
             return ending if found else None
         return None
@@ -303,8 +310,8 @@ def _rejection(error: openai.OpenAIError) -> JobError:
 def _message(error: openai.OpenAIError) -> str:
     """Return the server's own message on one line, without a full stop."""
     body = getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, dict) else body
-    return _words(str(said or error.__cause__ or error))
+    message = body.get("message") if isinstance(body, dict) else body
+    return _words(str(message or error.__cause__ or error))
 
 
 def _words(text: str) -> str:
@@ -313,4 +320,4 @@ def _words(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return escape_controls(" ".join(text.split()))

@@ -7,7 +7,6 @@ nothing is prefilled.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import wave
 from itertools import chain, cycle
@@ -51,9 +50,6 @@ class ServerLiveModel:
         self._model = settings.model
         self._sessions: set[str] = set()
         self._encoded: WeakKeyDictionary[Item, list[dict[str, Any]]] = WeakKeyDictionary()
-
-    def start(self) -> None:
-        """Do nothing: the server is not ours to start."""
 
     def wait_ready(self) -> LiveInfo:
         self._model = self._client.find_model().id
@@ -142,7 +138,7 @@ def _done(usage: Usage | None, **values: Any) -> LiveDone:  # noqa: ANN401 - of 
 def _speech(encoded: str) -> bytes:
     try:
         data = base64.b64decode(encoded, validate=True)
-    except binascii.Error:
+    except ValueError:  # also if it is not ASCII
         raise InferenceError("The server's audio is not valid base64.") from None
     if len(data) % _SAMPLE_BYTES:
         raise InferenceError(f"The server's audio has {len(data):,} bytes, which are no whole samples of 16 bits.")

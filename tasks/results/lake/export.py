@@ -39,7 +39,7 @@ def export_ended_runs(engine: Engine, store: S3Options, settings: ResultsSetting
     assert settings.export_uri is not None
     objects, target = ObjectStore(store), settings.export_uri.rstrip("/")
     lake: _Lake
-    if settings.export_format == "delta":
+    if settings.lake == "delta":
         lake = DeltaTables(store, objects, target)
     elif settings.iceberg_namespace:
         lake = IcebergTables(settings.iceberg_namespace)

@@ -1,54 +1,33 @@
-"""The sweep of engine settings, and questions on one video, on the smallest of models."""
-
-from dataclasses import replace
+"""Questions on one video, and answers in words, on the smallest of models."""
 
 import pytest
 
+from benchmarks.engine.measure import measure_questions
 from benchmarks.engine.noise import noise_video
-from benchmarks.engine.process import CHOICES_ONLY, TOKEN_ONLY, WITH
-from benchmarks.engine.sweep import CHOSEN, OWN, Candidate, Requests, measure_questions, scoring, sweep
-from benchmarks.engine.words import compare
-from benchmarks.models import MEDIUM, Architecture, write_architecture
+from benchmarks.engine.words import CHOSEN, OWN, compare
+from benchmarks.models import Qwen, write_qwen
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL
 
-TINY = EngineConfig(model=str(TINY_MODEL))
-SMALL = Architecture(
+SMALL = Qwen(
     name="small",
     hidden=128,
     intermediate=256,
     layers=2,
+    heads=2,
     kv_heads=1,
-    vision_hidden=128,
-    vision_intermediate=256,
-    vision_layers=2,
-    max_pixels=56 * 56,
+    mrope_section=(8, 12, 12),
+    text={"max_position_embeddings": 8192},
+    vision={
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "depth": 2,
+        "num_heads": 2,
+        "fullatt_block_indexes": [1],
+    },
+    dtype="float32",
+    pixels=(28 * 28, 56 * 56),
 )
-
-
-@pytest.mark.system
-def test_a_sweep_measures_each_setting_and_names_failing_ones():
-    refused = Candidate(name="no tokens a step", arguments={"max_num_batched_tokens": 0})
-    tried = (Candidate(name=CHOSEN), refused)
-    shown = []
-
-    found = sweep(Requests(config=TINY, count=3, side_px=56, rounds=1), tried, on_candidate=shown.append)
-
-    assert shown == [each.name for each in tried]
-    [row] = found.rows
-    assert (row["name"], found.best) == (CHOSEN, tried[0])
-    assert list(found.failures) == [refused.name]
-    assert min(row["requests_per_s"], row["core_ms"]) > 0
-    assert row["prompt_tokens"] > 32
-
-
-@pytest.mark.system
-def test_answers_with_and_without_choice_mass_are_measured(tmp_path):
-    [table] = scoring("tiny", tmp_path, requests=2, rounds=1)
-
-    assert [row["name"] for row in table.rows] == [WITH, CHOICES_ONLY, TOKEN_ONLY]
-    assert all(row["request_ms"] > 0 and row["core_ms"] > 0 for row in table.rows)
 
 
 @pytest.mark.system
@@ -62,7 +41,7 @@ def test_answers_in_words_are_compared_with_those_of_vllm(tmp_path):
 
 @pytest.mark.system
 def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(tmp_path):
-    model = write_architecture(SMALL, tmp_path)
+    model = write_qwen(SMALL, tmp_path)
     config = EngineConfig(model=str(model), load_format="dummy")
     with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
         one, four = measure_questions(engine.answer, frames=64, side_px=56, rounds=1, counts=(1, 4))
@@ -71,11 +50,6 @@ def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(
     assert one["cached_tokens"] == 0
     assert four["cached_tokens"] >= 3 * video_tokens  # the video is computed once, for the first question
     assert four["prompt_tokens"] == 4 * one["prompt_tokens"]
-
-
-def test_the_architecture_of_a_hundred_million_parameters_has_about_as_many():
-    assert 80e6 < MEDIUM.parameters < 120e6
-    assert replace(MEDIUM, layers=18).parameters > 1.5 * MEDIUM.parameters
 
 
 def test_videos_of_noise_differ_from_each_other():

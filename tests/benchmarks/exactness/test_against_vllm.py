@@ -19,7 +19,7 @@ def test_files_of_a_folder_are_compared_by_their_endings(tmp_path):
     for name in ("b.mp4", "a.mp4", "c.mkv"):
         (tmp_path / name).write_bytes(name.encode())
 
-    found = {kind.title: {name: make() for name, make in kind.files.items()} for kind in kinds_of(tmp_path)}
+    found = {kind: {name: make() for name, make in files.items()} for kind, files in kinds_of(tmp_path).items()}
 
     assert found == {".mkv": {"c.mkv": b"c.mkv"}, ".mp4": {"a.mp4": b"a.mp4", "b.mp4": b"b.mp4"}}
 

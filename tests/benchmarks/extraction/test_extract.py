@@ -5,9 +5,8 @@ import itertools
 import av
 import pytest
 
-from benchmarks.extraction.files import DECODED, RATIOS, measure_decode, start
+from benchmarks.extraction.files import DECODED, RATIOS, measure_decode
 from benchmarks.extraction.remote import Case, measure_fetch, measure_ranges
-from benchmarks.extraction.store import SPARSE, measure_store
 from benchmarks.media.clips import BenchClip
 from reelabel.segment import WHOLE, Segment
 
@@ -35,14 +34,6 @@ def test_every_method_of_decoding_is_measured(folder):
     assert all(column.value(row) is not None for column in (*DECODED, *RATIOS) if column.key != "opencv")
 
 
-def test_fresh_processes_are_timed_beside_plain_pyav(folder):
-    (table,) = start(folder, rounds=1)
-
-    works = [row["work"].partition(":")[0] for row in table.rows]
-    assert works == ["PyAV", "ours", "PyAV and NumPy", "a decoding process"]
-    assert all(row["wall_ms"] > 0 and row["cpu_ms"] > 0 for row in table.rows)
-
-
 def test_less_than_the_file_is_fetched_and_a_known_header_not_again(folder, objects, store_settings):
     (row,) = measure_fetch([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1)
 
@@ -61,11 +52,3 @@ def test_ranges_give_the_frames_of_a_download_at_little_more_than_the_bytes_need
     assert row["is_same"]
     assert row["read_bytes"] <= 1.25 * row["needed_bytes"]
     assert min(row["gain"], row["speedup"], row["bound"]) > 0
-
-
-def test_every_format_is_measured_and_all_but_jpeg_are_exact(folder, objects, store_settings):
-    rows = list(measure_store([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1))
-
-    stored_bytes = {row["format"]: row["stored_bytes"] for row in rows}
-    assert {row["format"] for row in rows if row["psnr_db"] is not None} == {"jpeg 85", "jpeg 95"}
-    assert stored_bytes[SPARSE] < stored_bytes["zstd"] < stored_bytes["raw"]

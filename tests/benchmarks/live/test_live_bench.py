@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks.live import bench
 from benchmarks.live.chat_server import ChatServer
-from benchmarks.live.endurance import measure_endurance
-from benchmarks.live.latency import measure_chat, measure_latency
+from benchmarks.live.latency import measure_chat, measure_endurance, measure_latency
 from benchmarks.live.stream import find_setup, open_live, pairs_of
 from tasks.live.window import WindowRule
 from tests import stub_engine
@@ -27,15 +26,15 @@ def live(setup, tmp_path_factory):
 
 
 def test_rows_have_the_history_and_what_is_cached_of_it(live, setup):
-    said = []
+    notes = []
 
-    rows = list(measure_latency(live, setup, (4, 12), rounds=1, on_length=said.append))
+    rows = list(measure_latency(live, setup, (4, 12), rounds=1, on_length=notes.append))
 
     assert [row["frames"] for row in rows] == [4, 12]
     assert [(row["prompt_tokens"], row["cached_tokens"]) for row in rows] == [(2, 2), (6, 6)]
     assert [row["computed_tokens"] for row in rows] == [1, 1]  # the last pair
     assert all(row["on_arrival_ms"] > 0 and row["arrival_ms"] > 0 for row in rows)
-    assert said == ["4 frames, read on arrival", "12 frames, read on arrival"]
+    assert notes == ["4 frames, read on arrival", "12 frames, read on arrival"]
 
 
 def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):

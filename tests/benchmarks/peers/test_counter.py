@@ -26,12 +26,12 @@ def relay(tmp_path):
     with serving(context) as server:
         for path in ("/whole", "/stalls.mp4", "/after"):
             server.add(path, body=BODY)
-        place = ("127.0.0.1", urlsplit(server.url).port)
+        address = ("127.0.0.1", urlsplit(server.url).port)
         counts = multiprocessing.Array("Q", 2)
-        here, there = multiprocessing.Pipe()
-        arguments = (place, str(authority.certificate), counts, there)
+        ours, theirs = multiprocessing.Pipe()
+        arguments = (address, str(authority.certificate), counts, theirs)
         threading.Thread(target=counter._serve, args=arguments, daemon=True).start()
-        connection = http.client.HTTPConnection("127.0.0.1", here.recv(), timeout=0.5)
+        connection = http.client.HTTPConnection("127.0.0.1", ours.recv(), timeout=0.5)
         yield connection, counts
         connection.close()
 

@@ -39,11 +39,10 @@ ROWS = tuple({"id": f"s3://b/{number}.mp4", "frames": 16, "given": 300, "error":
 
 def outcome(peer, wall_s, *, case=KEYFRAMES, rows=ROWS, why="", start_s=0.5):
     runs = [
-        Run(wall_s=each, start_s=start_s, cpu_s=3, peak_bytes=10**8, rows=rows, error=why)
+        Run(wall_s=each, start_s=start_s, cpu_s=3, peak_bytes=10**8, rows=rows, received_bytes=5 * 10**6, error=why)
         for each in ((wall_s,) if isinstance(wall_s, int | float) else wall_s)
     ]
-    traffic = tuple(Traffic(5 * 10**6, 7) for _ in runs)
-    return Outcome(peer=peer, case=case, runs=tuple(runs), traffic=traffic, why=why)
+    return Outcome(peer=peer, case=case, runs=tuple(runs), why=why)
 
 
 def cells(*outcomes):
@@ -147,9 +146,9 @@ def test_of_a_run_that_is_killed_halfway_the_one_that_continues_it_is_reported(m
     died = QuestionCase(name="died", model="tiny", videos=1, kill_at_rows=4, is_resumable=True)
     kills, folders = [], []
 
-    def run_script(_python, _script, asked, *, kill_at_rows, **_):
+    def run_script(_python, _script, options, *, kill_at_rows, **_):
         kills.append(kill_at_rows)
-        folders.append(json.loads(asked)["folder"])
+        folders.append(json.loads(options)["folder"])
         return Run(wall_s=5, start_s=1, cpu_s=1, peak_bytes=1, rows=(), error="killed" if kill_at_rows else "")
 
     monkeypatch.setattr(measure, "run_script", run_script)
@@ -258,17 +257,17 @@ def test_decoded_frames_are_counted_wherever_they_are_decoded(tmp_path):
     counter, clip = DecodedFrames(tmp_path), write_clip(tmp_path / "a.mp4", frames=30)
     code = f"import av\nwith av.open({str(clip)!r}) as a: print(len(list(a.decode(video=0))))"
 
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | counter.restart(), check=True)
+    completed = subprocess.run([sys.executable, "-c", code], env=os.environ | counter.restart(), check=True)
 
-    assert done.returncode == 0
+    assert completed.returncode == 0
     assert counter.frames == 31 if shutil.which("cc") else counter.frames is None  # FFmpeg decodes one to look at it
 
 
 @pytest.mark.system
 def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
-    asked = ["peers", "--peers", "plain", "--clips", "2,0,0", "--rounds", "1", "--folder", str(tmp_path), "--json"]
+    arguments = ["peers", "--peers", "plain", "--clips", "2,0,0", "--rounds", "1", "--folder", str(tmp_path), "--json"]
 
-    rows = json.loads(CliRunner().invoke(app, asked).stdout)["tables"][0]["rows"]
+    rows = json.loads(CliRunner().invoke(app, arguments).stdout)["tables"][0]["rows"]
 
     assert [(row["peer"], row["faults"]) for row in rows] == [("reelabel", "none"), ("plain script", "none")] * 2
     size_bytes = (tmp_path / "640x360-gop60-32s.mp4").stat().st_size
@@ -282,9 +281,20 @@ def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
 
 @pytest.mark.system
 def test_clips_are_described_and_searched_as_the_plain_script_does(tmp_path):
-    asked = ["peers", "--peers", "plain", "--descriptions", "8", "--rounds", "1", "--folder", str(tmp_path), "--json"]
+    arguments = [
+        "peers",
+        "--peers",
+        "plain",
+        "--descriptions",
+        "8",
+        "--rounds",
+        "1",
+        "--folder",
+        str(tmp_path),
+        "--json",
+    ]
 
-    rows = json.loads(CliRunner().invoke(app, asked).stdout)["tables"][0]["rows"]
+    rows = json.loads(CliRunner().invoke(app, arguments).stdout)["tables"][0]["rows"]
 
     assert [row["case"] for row in rows[::2]] == ["8 clips described", "again, with another bank", "11 searches"]
     assert {row["faults"] for row in rows} == {"none"}

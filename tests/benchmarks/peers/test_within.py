@@ -24,8 +24,8 @@ import lance
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-asked = {"prompt": ["Which?"] * 2, "choices": [["x", "y"]] * 2}
-jobs = pa.table({"job_id": ["a", "b"], "video_uri": ["/a.mp4", "/b.mp4"], **asked, "owner": ["me"] * 2})
+questions = {"prompt": ["Which?"] * 2, "choices": [["x", "y"]] * 2}
+jobs = pa.table({"job_id": ["a", "b"], "video_uri": ["/a.mp4", "/b.mp4"], **questions, "owner": ["me"] * 2})
 lance.write_dataset(jobs, "jobs.lance")
 catalog = load_catalog("default")
 catalog.create_namespace("labels")
@@ -51,11 +51,11 @@ def run(python, tmp_path):
     def run_code(code):
         (tmp_path / "own.py").write_text(code)
         command = [python, "-P", "own.py"]
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
         )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
+        assert completed.returncode == 0, completed.stderr[-4000:]
+        return completed.stdout
 
     return run_code
 

@@ -13,12 +13,12 @@ from tasks.model.identity import TINY_MODEL
 
 @pytest.fixture
 def flow_run(prefect_services, tmp_path):
-    """The flow on three clips that stand on S3, two questions about each."""
+    """The flow on three clips that stand on S3, with a question about each."""
     settings = prefect_services
     clips = make_footage(tmp_path, count=WARM_UP_CLIPS + 3, width_px=240, height_px=240)
     model = settings.model.model_copy(update={"name": str(TINY_MODEL)})
     settings = settings.model_copy(update={"model": model})
-    workload = workload_of(settings, clips, questions_per_video=2)
+    workload = workload_of(settings, clips)
     root_uri = f"{settings.store.uri}/measured"
     return FlowRun(
         workload=workload,
@@ -37,10 +37,9 @@ def test_a_measured_run_is_timed_from_the_loaded_model_to_the_last_answer(flow_r
 
     timing = flow_run.run(1)
 
-    assert timing.jobs == len(timing.labels) == 6
+    assert timing.jobs == len(timing.labels) == 3
     assert timing.prompt_tokens > 0
-    assert timing.began_s - asked_s > timing.ended_s - timing.began_s  # loading takes longer than six answers
+    assert timing.began_s - asked_s > timing.ended_s - timing.began_s  # loading takes longer than three answers
     assert timing.ended_s <= time.time()
-    assert timing.note.startswith("Wall-clock profile of the run: ")
     assert EngineProcess.start is start
     assert dict(os.environ) == variables

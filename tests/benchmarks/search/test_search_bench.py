@@ -35,8 +35,8 @@ def test_a_missed_target_is_reported(measured, missed):
 
 
 def test_the_nearest_of_all_files_are_those_of_one_large_one():
-    made = MadeVectors(dimensions=136)
-    queries, files = made.queries(3, kind="texts"), [made.file(number) for number in range(3)]
+    generator = MadeVectors(dimensions=136)
+    queries, files = generator.queries(3, kind="texts"), [generator.file(number) for number in range(3)]
 
     numbers, cosines = exact_neighbours(iter(files), queries, top=5)
 
@@ -62,11 +62,11 @@ def test_a_frame_as_good_as_the_last_of_the_best_is_as_good_as_found(tmp_path):
 
 
 def test_made_files_are_the_same_whenever_they_are_made():
-    made, again = MadeVectors(dimensions=136), MadeVectors(dimensions=136)
-    (key,) = made.keys(7, 1)
+    generator, again = MadeVectors(dimensions=136), MadeVectors(dimensions=136)
+    (key,) = generator.keys(7, 1)
 
-    assert made.read_stored(key)[0].vectors.tolist() == again.file(7).tolist()
-    assert np.linalg.norm(made.file(7), axis=1) == pytest.approx(np.ones(FRAMES_PER_FILE), abs=1e-5)
+    assert generator.read_stored(key)[0].vectors.tolist() == again.file(7).tolist()
+    assert np.linalg.norm(generator.file(7), axis=1) == pytest.approx(np.ones(FRAMES_PER_FILE), abs=1e-5)
 
 
 @pytest.mark.system

@@ -27,7 +27,7 @@ CELLS = pl.DataFrame(
 
 
 @pytest.fixture(scope="module")
-def make_manifest(tmp_path_factory):
+def make_jobs(tmp_path_factory):
     return cache(lambda clips: make_trade(tmp_path_factory.mktemp("trade"), clips=clips))
 
 
@@ -35,8 +35,8 @@ _ONE_WORKER = (pytest.mark.system, pytest.mark.xdist_group("trade-clips"))
 
 
 @pytest.fixture(params=[8, pytest.param(len(block()), marks=_ONE_WORKER)])
-def manifest(request, make_manifest):
-    return make_manifest(request.param)
+def jobs(request, make_jobs):
+    return make_jobs(request.param)
 
 
 def keyframes_in(uri):
@@ -65,16 +65,16 @@ def test_every_choice_is_correct_equally_often_so_chance_is_a_quarter():
     assert set(counts["subtask"]) == set(SCENE_QUESTIONS)
 
 
-def test_every_clip_has_as_many_keyframes_and_frames_as_stated(manifest):
-    for uri, keyframes, frames in manifest.select("video_uri", "keyframes", "frames").iter_rows():
+def test_every_clip_has_as_many_keyframes_and_frames_as_stated(jobs):
+    for uri, keyframes, frames in jobs.select("video_uri", "keyframes", "frames").iter_rows():
         assert keyframes_in(uri) == keyframes
         with av.open(uri) as container:
             assert container.streams.video[0].frames == frames
 
 
-def test_every_job_asks_about_a_different_clip(manifest):
-    assert manifest["video_uri"].n_unique() == manifest["job_id"].n_unique() == manifest.height
-    assert manifest.select(pl.col("answer").is_in(pl.col("choices")).all()).item()
+def test_every_job_asks_about_a_different_clip(jobs):
+    assert jobs["video_uri"].n_unique() == jobs["job_id"].n_unique() == jobs.height
+    assert jobs.select(pl.col("answer").is_in(pl.col("choices")).all()).item()
 
 
 def test_the_same_seed_makes_the_same_benchmark(tmp_path):

@@ -5,18 +5,17 @@ import polars as pl
 import pytest
 
 from benchmarks.trade.clips import MOTION, SCENE, mix
-from benchmarks.trade.fitting import AUTO, DENSE, KEYFRAMES, escalated, fit, specs_of
+from benchmarks.trade.fitting import AUTO, DENSE, KEYFRAMES, escalated, fit, specs_of, still_tasks
 from benchmarks.trade.inference import ANSWER_SCHEMA, Answers
-from benchmarks.trade.margins import still_tasks
 from benchmarks.trade.report import Trade
 from tasks.domain import ModelIdentity
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
-FRAMES, LENGTH_S = 80, 8
+FRAMES = 80
 
 
 @pytest.fixture(scope="module")
-def manifest():
+def jobs():
     cells = mix(320)
     return pl.DataFrame(
         {
@@ -30,7 +29,7 @@ def manifest():
     )
 
 
-def answers(manifest, *, sampler, is_blind):
+def answers(jobs, *, sampler, is_blind):
     """Answer rightly and surely; where blind, by the first choice and without being sure."""
     rows = [
         {
@@ -43,10 +42,8 @@ def answers(manifest, *, sampler, is_blind):
             "frames_decoded": row["keyframes"] if sampler == "keyframes" else FRAMES,
             "decode_s": 0.01,
             "engine_s": 0.02,
-            "keyframe_ms": [number * LENGTH_S * 1000 // row["keyframes"] for number in range(row["keyframes"])],
-            "duration_s": float(LENGTH_S),
         }
-        for row in manifest.iter_rows(named=True)
+        for row in jobs.iter_rows(named=True)
     ]
     return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=8.0)
 
@@ -55,19 +52,19 @@ def is_blind(row):
     return row["task"] == MOTION and row["keyframes"] == 1
 
 
-def answer(manifest, spec):
+def answer(jobs, spec):
     """Answer as a model does that sees everything losslessly, and scenes by keyframes."""
     if spec.sampling.sampler == "qwen2_vl":
-        return answers(manifest, sampler="qwen2_vl", is_blind=lambda _: False)
-    return answers(manifest, sampler="keyframes", is_blind=is_blind)
+        return answers(jobs, sampler="qwen2_vl", is_blind=lambda _: False)
+    return answers(jobs, sampler="keyframes", is_blind=is_blind)
 
 
 @pytest.fixture(scope="module")
-def trade(manifest):
+def trade(jobs):
     model = ModelIdentity(name="m", fingerprint="f", dtype="float32")
-    fitted = fit(manifest, model, lambda _, spec: answer(manifest, spec), seed=7)
+    fitted = fit(jobs, model, lambda _, spec: answer(jobs, spec), seed=7)
     specs = specs_of(model) | fitted.specs_of(model)
-    return Trade.of(manifest, {name: answer(manifest, spec) for name, spec in specs.items()}, specs, fitted)
+    return Trade.of(jobs, {name: answer(jobs, spec) for name, spec in specs.items()}, specs, fitted)
 
 
 def test_clips_with_one_keyframe_are_at_chance_only_for_motion(trade):
@@ -97,21 +94,6 @@ def test_configurations_use_the_fitted_rules(trade):
     assert specs[f"{AUTO}, escalated"].sampling.escalate_below == trade.fitted.routes[AUTO].below
 
 
-def test_each_threshold_is_tried_on_questions_about_motion(trade):
-    tried = {each["name"]: each for each in trade.fitted.thresholds}
-
-    everything, one, many = (
-        tried["qwen2_vl for all clips"],
-        tried["none: clips of one keyframe alone"],
-        tried["min_keyframes 8"],
-    )
-    frames = [each["frames_decoded"] for each in (one, many, everything)]
-    assert [each["by_keyframes"] for each in (everything, one, many)] == [0.0, 0.8, pytest.approx(0.4)]
-    assert frames == sorted(frames)
-    assert (frames[0], frames[-1]) == (32 * (FRAMES + 2 + 4 + 8 + 16), 160 * FRAMES)
-    assert everything["accuracy"] == one["accuracy"] == 1.0  # only clips of one keyframe leave this model blind
-
-
 def test_a_fitted_margin_gives_a_runnable_spec():
     spec = specs_of(ModelIdentity(name="m", fingerprint="f", dtype="float32"))[KEYFRAMES]
 
@@ -120,7 +102,7 @@ def test_a_fitted_margin_gives_a_runnable_spec():
     assert (sampling.sampler, sampling.escalate_below, sampling.dense_sampler) == (KEYFRAMES, 1.0, "qwen2_vl")
 
 
-def test_the_tables_name_every_subtask_configuration_and_threshold(trade):
+def test_the_tables_name_every_subtask_and_configuration(trade):
     tables = {table.title: table for table in trade.tables()}
     text = {
         title: [column.cell(row) for row in table.rows for column in table.columns] for title, table in tables.items()
@@ -131,8 +113,4 @@ def test_the_tables_name_every_subtask_configuration_and_threshold(trade):
     assert f"{AUTO}, then {DENSE} where the margin is below" in text
     learnt = "Fitted on 320 other clips, seed 7: "
     assert "not surely" in text[f"{learnt}what {KEYFRAMES} lose"]
-    assert any(
-        "default: min_keyframes 4" in each
-        for each in text[f"{learnt}motion questions, one coverage threshold at a time"]
-    )
     assert KEYFRAMES in text[f"{learnt}margins below which to ask again"]

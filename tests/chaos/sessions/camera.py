@@ -11,7 +11,6 @@ from tests.live.sync_client import LiveClient
 _STEP_S = 0.1
 _RETRY_S = 0.3
 _SESSION_S = (3.0, 10.0)
-_ANSWERS_S = 45.0
 _CHOICES = ("red", "green", "blue", "yellow")
 _SHADES = range(0, 256, 50)  # which are not similar
 _ENDS = ("done", "done", "left", "vanished")
@@ -22,14 +21,14 @@ class SessionLog:
     """A session as its client knows it.
 
     Attributes:
-        asked: Text and choices of each question, by its id.
+        questions: Text and choices of each question, by its id.
         shown: Shade of each frame, by its id.
         events: All events of the server.
         end: How the client has ended it: `done`, `left`, `vanished`, or `lost` if it could not be resumed.
     """
 
     session_id: str = ""
-    asked: dict = field(default_factory=dict)
+    questions: dict = field(default_factory=dict)
     shown: dict = field(default_factory=dict)
     events: list = field(default_factory=list)
     end: str = ""
@@ -59,11 +58,11 @@ class Camera(threading.Thread):
         is_live: Whether it shows frames to one.
     """
 
-    def __init__(self, service, *, name, rng):
+    def __init__(self, service, *, name, rng, answers_within_s=45.0):
         super().__init__(name=name, daemon=True)
         self.gate = Gate(lambda: service.port)
         self.logs, self.is_live = [], False
-        self._rng = rng
+        self._rng, self._answers_within_s = rng, answers_within_s
         self._ending, self._vanishing = threading.Event(), threading.Event()
 
     def vanish(self):
@@ -105,10 +104,10 @@ class Camera(threading.Thread):
                 self._ask(client, log)
 
     def _ask(self, client, log):
-        query_id = str(len(log.asked))
+        query_id = str(len(log.questions))
         text = f"What does {self.name} see, {log.session_id} {query_id}?"
-        log.asked[query_id] = text, self._rng.choice([None, _CHOICES])
-        client.ask(text, query_id=query_id, choices=log.asked[query_id][1])
+        log.questions[query_id] = text, self._rng.choice([None, _CHOICES])
+        client.ask(text, query_id=query_id, choices=log.questions[query_id][1])
 
     def _leave(self, client):
         end = "done" if self._ending.is_set() else self._rng.choice(_ENDS)
@@ -117,7 +116,7 @@ class Camera(threading.Thread):
                 client.close()
             return "vanished"
         if end == "done":
-            client.finish(_ANSWERS_S)
+            client.finish(self._answers_within_s)
         is_lost = client.is_lost
         client.close()
         return "lost" if is_lost else end

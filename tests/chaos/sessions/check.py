@@ -72,7 +72,7 @@ def _check_events(log, wrong, *, echoes):
         elif event.type == "response.text.delta":
             deltas[event.query] += event.delta
         elif event.type == "response.done" and event.choice is None:
-            echo = f"{event.frames_used} 0 {log.asked[event.query_id][0]}"
+            echo = f"{event.frames_used} 0 {log.questions[event.query_id][0]}"
             if event.text != deltas[event.query] or (echoes and event.text != echo):
                 wrong.append(f"session {log.session_id} was sent {deltas[event.query]!r}, and then {event.text!r}")
 
@@ -83,7 +83,7 @@ def _check_queries(log, rows, outcome):
     questions = [row["question"] for row in rows]
     if len(set(questions)) < len(questions):
         wrong.append(f"{name} has a question's row twice")
-    if set(questions) - {text for text, _ in log.asked.values()}:
+    if set(questions) - {text for text, _ in log.questions.values()}:
         wrong.append(f"{name} has questions of another session")
     _check_answers(log, by_number, outcome)
     _check_refusals(log, by_number, outcome)
@@ -93,7 +93,7 @@ def _check_answers(log, by_number, outcome):
     wrong, name = outcome.wrong, f"session {log.session_id}"
     for done in log.of("response.done"):
         outcome.answered += 1
-        text, choices = log.asked[done.query_id]
+        text, choices = log.questions[done.query_id]
         row = by_number.get(done.query)
         if row is None:
             wrong.append(f"{name} answered query {done.query}, which has no row")

@@ -50,9 +50,9 @@ def encode(suffix, shots, gop, *, flash=None, flash_frames=1, gap=None, scenecut
 def shots(tmp_path):
     """Return a function that writes a clip of shots."""
 
-    def make(*lengths, suffix=".mp4", gop=50, **wanted):
+    def make(*lengths, suffix=".mp4", gop=50, **options):
         path = tmp_path / f"clip{suffix}"
-        path.write_bytes(encode(suffix, lengths, gop, **wanted))
+        path.write_bytes(encode(suffix, lengths, gop, **options))
         return path
 
     return make

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import VideoError
-from reelabel.index import VideoIndex, VideoInfo
+from reelabel.index import HeaderInfo, VideoIndex
 from reelabel.options import Limits
 from tasks.description.scenes import cuts
 from tasks.description.scenes.change import SceneMethodError
@@ -147,7 +147,7 @@ def packet_list(sizes, keyframes):
     is_keyframe = np.zeros(count, np.bool_)
     is_keyframe[list(keyframes)] = True
     return VideoIndex(
-        info=VideoInfo(fps=25.0, duration_s=count / 25),
+        info=HeaderInfo(fps=25.0, duration_s=count / 25),
         kind="container",
         lists="frames",
         pts=np.arange(count),
@@ -181,45 +181,55 @@ def test_windows_that_touch_are_one():
     assert ranges_around(packets, np.array([], np.int64)) == []
 
 
-@pytest.mark.parametrize("fps", [24, 25, Fraction(30000, 1001), 60])
-def test_all_frames_around_a_candidate_are_looked_at_whatever_the_rate(shots, look, fps, monkeypatch):
-    held, thumbnails = [], Footage.thumbnails
+@pytest.fixture
+def batch_sizes(monkeypatch):
+    """The number of thumbnails in each batch that is held at once."""
+    sizes, thumbnails = [], Footage.thumbnails
 
-    def spied(self, windows):
+    def counted(self, windows):
         found = thumbnails(self, windows)
-        held.append(len(found.times_ms))
+        sizes.append(len(found.times_ms))
         return found
 
-    monkeypatch.setattr(Footage, "thumbnails", spied)
+    monkeypatch.setattr(Footage, "thumbnails", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("fps", [24, 25, Fraction(30000, 1001), 60])
+def test_all_frames_around_a_candidate_are_looked_at_whatever_the_rate(shots, look, fps, monkeypatch, batch_sizes):
     apart = np.arange(6, 114, 12)
     monkeypatch.setattr(cuts, "candidates", lambda *_: apart)
 
     find_cuts(look(shots(60, 60, fps=fps, hold=1000)))
 
-    _keyframes, *around = held
+    _keyframes, *around = batch_sizes
     assert around == [len(apart) * (2 * cuts._AROUND + 1)]
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 7, 30])
-def test_pieces_of_any_size_show_the_same_and_no_more_is_held_at_once(shots, look, at_once, monkeypatch):
+def test_pieces_of_any_size_show_the_same_and_no_more_is_held_at_once(shots, look, at_once, monkeypatch, batch_sizes):
     footage = look(shots(30, 25, 37, 28, flash=70))
     whole = find_cuts(footage)
-    held, thumbnails = [], Footage.thumbnails
-
-    def spied(self, windows):
-        found = thumbnails(self, windows)
-        held.append(len(found.times_ms))
-        return found
-
-    monkeypatch.setattr(Footage, "thumbnails", spied)
+    batch_sizes.clear()
     monkeypatch.setattr(cuts, "_PIECE_FRAMES", at_once)
     monkeypatch.setattr(cuts, "candidates", lambda packets, _: np.arange(1, len(packets.times_ms)))
 
     everywhere = find_cuts(footage)
 
-    assert max(held) <= at_once + 2 * cuts._AROUND
+    assert max(batch_sizes) <= at_once + 2 * cuts._AROUND
     assert cuts_above(everywhere, 10.0) == cuts_above(whole, 10.0)
     assert frames_of(everywhere) == [30, 55, 92]
+
+
+@pytest.mark.parametrize("piece", [1, 3, 9, 10])
+def test_differences_are_those_of_neighbours_whatever_is_compared_at_a_time(piece, monkeypatch):
+    monkeypatch.setattr(cuts, "_PIECE", piece)
+    images = np.random.default_rng(0).integers(0, 256, (10, 4, 6, 3), np.uint8)
+
+    found = cuts.differences(images)
+
+    apart = np.abs(images[1:].astype(float) - images[:-1]).mean((1, 2, 3))
+    np.testing.assert_allclose(found, [0, *apart], rtol=1e-6)
 
 
 def test_a_threshold_is_applied_to_what_a_look_has_shown(shots, look):

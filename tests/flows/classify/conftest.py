@@ -12,10 +12,10 @@ from sqlalchemy import select
 
 from infra.database.connect import connected
 from infra.processes import free_port
-from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo
 from tests.flows.runs import environment_of, served_by
+from tests.manifests import upload
 
 SETTINGS = {
     "REELABEL_SHARD_TARGET_JOBS": "50",
@@ -72,9 +72,7 @@ def manifest(tmp_path_factory, own_services):
         .join(pl.DataFrame({"job_id": list(bad_uris), "video_uri": list(bad_uris.values())}), how="cross")
     )
     pl.concat([good, bad.select(good.columns)]).write_parquet(folder / "manifest.parquet")
-    objects = ObjectStore(own_services.store)
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    upload(folder, own_services.store, root)
     return f"{root}/manifest.parquet"
 
 

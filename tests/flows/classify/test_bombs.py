@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
-from benchmarks.media.bombs import BOMBS
-from benchmarks.media.timestamps import fuzzed_timestamps
 from tasks.database.tables import FAILURE, RUN
 from tasks.demo.clips import make_demo
 from tasks.domain import RunPhase
+from tests.bombs import BOMBS
 from tests.command_line import reelabel
+from tests.timestamps import fuzzed_timestamps
 
 FUZZED = 100
 # Not `inference_failed`: no question is to kill an engine, not even to be found and to fail alone.
@@ -19,14 +19,14 @@ CODES = {"video_too_large", "video_unreadable", "video_empty", "no_frames", "dec
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    """A job on each of the hostile files, and three on a good clip."""
+def hostile_manifest(tmp_path_factory):
+    """A manifest with a job on each of the hostile files and three on a good clip; and the ids of these three."""
     folder = tmp_path_factory.mktemp("hostile")
     good = make_demo(folder, seed=7, clips=1, uri_prefix=str(folder)).drop("answer")
-    made = {f"bomb {name}": make() for name, make in BOMBS.items()}
-    made |= {f"fuzzed {seed}": fuzzed_timestamps(seed) for seed in range(FUZZED)}
+    videos = {f"bomb {name}": make() for name, make in BOMBS.items()}
+    videos |= {f"fuzzed {seed}": fuzzed_timestamps(seed) for seed in range(FUZZED)}
     jobs = [good]
-    for name, data in made.items():
+    for name, data in videos.items():
         path = folder / name.replace(" ", "-")
         path.write_bytes(data)
         jobs.append(good.head(1).with_columns(job_id=pl.lit(name), video_uri=pl.lit(str(path))))
@@ -35,16 +35,16 @@ def manifest(tmp_path_factory):
 
 
 @pytest.mark.system
-def test_bombs_end_as_labels_or_explained_failures_and_kill_no_engine(environment, engine, manifest):
-    path, good = manifest
+def test_bombs_end_as_labels_or_explained_failures_and_kill_no_engine(environment, engine, hostile_manifest):
+    path, good = hostile_manifest
     quick = {"REELABEL_EXTRACT_TIMEOUT_S": "4", "REELABEL_EXTRACT_MEMORY_MIB": "2048"}
 
-    ended = reelabel(environment | quick, "classify", path, "--dataset", "hostile")
+    completed = reelabel(environment | quick, "classify", path, "--dataset", "hostile")
 
     jobs = len(good) + len(BOMBS) + FUZZED
     report = json.loads(reelabel(environment, "audit", "last", "--json").stdout)
-    assert ended.returncode == 1, ended.stderr  # finished, with failures
-    assert f"Reconciled: {jobs} jobs = " in ended.stdout
+    assert completed.returncode == 1, completed.stderr  # finished, with failures
+    assert f"Reconciled: {jobs} jobs = " in completed.stdout
     assert (report["jobs"], report["labels"] + report["failures"], report["doubled"]) == (jobs, jobs, 0)
     with engine.connect() as connection:
         failed = connection.execute(select(FAILURE).where(FAILURE.c.dataset == "hostile")).mappings().all()

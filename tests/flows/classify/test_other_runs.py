@@ -31,8 +31,8 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
     raw = json.loads(reelabel(environment, "results", run, "--format", "json").stdout)
 
     jobs = pl.read_parquet(ObjectStore(own_services.store).read(manifest))
-    others = pl.col("choices").list.get(0)  # wrong for most jobs
-    jobs = jobs.with_columns(answer=pl.when(pl.int_range(pl.len()) % 2 == 0).then(others).otherwise("answer"))
+    first_choice = pl.col("choices").list.get(0)  # wrong for most jobs
+    jobs = jobs.with_columns(answer=pl.when(pl.int_range(pl.len()) % 2 == 0).then(first_choice).otherwise("answer"))
     jobs.write_parquet(tmp_path / "hard.parquet")
     easy = reelabel(environment, "calibrate", manifest)
     unnamed = reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"))
@@ -59,7 +59,7 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
 
 
 @pytest.mark.system
-def test_choices_in_every_order_are_averaged_and_their_bias_told(by_vllm, manifest, own_services, tmp_path):
+def test_choices_in_every_order_are_averaged_and_their_bias_is_reported(by_vllm, manifest, own_services, tmp_path):
     objects = ObjectStore(own_services.store)
     few = pl.read_parquet(objects.read(manifest)).head(9)
     few.write_parquet(tmp_path / "few.parquet")
@@ -95,7 +95,7 @@ def test_a_server_gives_the_labels_of_an_engine_of_our_own(by_vllm, manifest, ow
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, manifest, engine, own_services):
+def test_a_second_run_extracts_nothing_and_asks_nothing(environment, manifest, engine, own_services):
     log = own_services.home / "logs/engine.log"
     before = log.read_bytes()
 

@@ -30,15 +30,15 @@ def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manif
     lake = f"{own_services.store.uri}/lake"
     exporting = {"REELABEL_RESULTS_EXPORT_URI": lake}
     command = ("classify", manifest, "--dataset", "budget")
-    ended = reelabel(by_server | PRICED | exporting | FEW_AT_ONCE | {"REELABEL_RUN_MAX_COST": "0.001"}, *command)
+    completed = reelabel(by_server | PRICED | exporting | FEW_AT_ONCE | {"REELABEL_RUN_MAX_COST": "0.001"}, *command)
     continued = reelabel(by_server | PRICED | exporting, *command)
     forecast = reelabel(by_server | PRICED, *command, "--force", "--dry-run")
 
-    assert "Reconciled" in continued.stdout, ended.stderr + continued.stderr
-    assert ended.returncode == 1, ended.stderr
+    assert "Reconciled" in continued.stdout, completed.stderr + continued.stderr
+    assert completed.returncode == 1, completed.stderr
     first, second = runs_of("budget")
     sentence = r"The run has cost [\d.]+, and run.max_cost is 0.001: it ended after \d+ jobs. Start it again"
-    assert re.search(sentence, ended.stderr)
+    assert re.search(sentence, completed.stderr)
     assert 0 < first["jobs_labelled"] < 144
     assert (first["state"], second["state"]) == ("failed", "done")
     assert first["jobs_labelled"] + second["jobs_labelled"] == 144

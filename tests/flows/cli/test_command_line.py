@@ -66,7 +66,7 @@ def endless(manifest):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"REELABEL_PREFECT_API_URL": f"http://{CLOSED}/api"}, "does not answer"),
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, f"http://{CLOSED}/api does not answer"),
@@ -83,28 +83,28 @@ def endless(manifest):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_wrong_service_or_setting_is_explained(environment, manifest, changed, said):
-    ended = reelabel(environment | {"REELABEL_STORE_MAX_ATTEMPTS": "1"} | changed, "classify", manifest)
+def test_a_wrong_service_or_setting_is_explained(environment, manifest, changed, message):
+    completed = reelabel(environment | {"REELABEL_STORE_MAX_ATTEMPTS": "1"} | changed, "classify", manifest)
 
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert ended.stdout == ""
-    assert "hunter2" not in ended.stdout + ended.stderr
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert completed.stdout == ""
+    assert "hunter2" not in completed.stdout + completed.stderr
 
 
 def test_a_wrong_password_is_explained(environment, manifest):
-    user, _, place = environment["REELABEL_DATABASE_URL"].rpartition("@")
-    wrong = f"{user.rpartition(':')[0]}:hunter2@{place}"
+    user, _, host = environment["REELABEL_DATABASE_URL"].rpartition("@")
+    wrong = f"{user.rpartition(':')[0]}:hunter2@{host}"
 
-    ended = reelabel(environment | {"REELABEL_DATABASE_URL": wrong}, "classify", manifest)
+    completed = reelabel(environment | {"REELABEL_DATABASE_URL": wrong}, "classify", manifest)
 
-    assert ended.returncode == 2
-    assert "password" in ended.stderr
-    assert "hunter2" not in ended.stderr
+    assert completed.returncode == 2
+    assert "password" in completed.stderr
+    assert "hunter2" not in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["classify", ""], 2, "No manifest given"),
         (["backfill", "--ids-file", "/no/ids.txt"], 2, "Cannot read /no/ids.txt: No such file or directory."),
@@ -115,12 +115,10 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["manifest", "check", __file__], 2, "manifest_invalid"),
         (["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
         (["frames", __file__], 1, "video_unreadable"),
-        (["frames", "s3:/bucket/x.mp4"], 1, "no video at s3:/bucket/x.mp4; for s3:// write two slashes."),
+        (["frames", "s3:/bucket/x.mp4"], 1, "no video at s3:/bucket/x.mp4; check the path or URI."),
         (["frames", "htps://host/x.mp4"], 1, "video_refused: htps://host/x.mp4 has an unknown scheme; use s3://"),
-        (["frames", "C:\\clips\\x.mp4"], 1, "; write the path that the file has on this machine, not that of Windows."),
-        (["manifest", "check", "~/x.parquet"], 2, "manifest file at ~/x.parquet; write the whole path, as only shells"),
         (["manifest", "check", __file__, __file__], 2, "'jobs/*.parquet'."),
-        (["manifest", "check", "s3:/b/x.parquet"], 2, "manifest file at s3:/b/x.parquet; for s3:// write two slashes."),
+        (["manifest", "check", "s3:/b/x.parquet"], 2, "no manifest file at s3:/b/x.parquet; to use all"),
         (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder, not a video; name a file in it."),
         (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "folder /no/folder does not exist"),
         (["frames", __file__, "--sheet", "x.foo"], 2, "is not an image file"),
@@ -150,17 +148,17 @@ def test_a_wrong_password_is_explained(environment, manifest):
     ],
     ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
 )
-def test_a_wrong_argument_is_a_usage_error(environment, manifest, arguments, code, said):
-    ended = reelabel(environment, *[argument.format(manifest=manifest) for argument in arguments])
+def test_a_wrong_argument_is_a_usage_error(environment, manifest, arguments, code, message):
+    completed = reelabel(environment, *[argument.format(manifest=manifest) for argument in arguments])
 
-    assert ended.returncode == code, ended.stderr
-    assert said in ended.stderr
-    assert ended.stdout == ""
+    assert completed.returncode == code, completed.stderr
+    assert message in completed.stderr
+    assert completed.stdout == ""
 
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("changed", "arguments", "code", "said"),
+    ("changed", "arguments", "code", "message"),
     [
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, ["classify", "{manifest}"], 2, "not answer"),
         (
@@ -175,22 +173,22 @@ def test_a_wrong_argument_is_a_usage_error(environment, manifest, arguments, cod
     ],
     ids=["a service", "Prefect's settings", "a SOCKS proxy", "a job's error", "a command"],
 )
-def test_a_real_process_prints_the_same(environment, manifest, changed, arguments, code, said):
-    ended = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
+def test_a_real_process_prints_the_same(environment, manifest, changed, arguments, code, message):
+    completed = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
 
-    assert ended.returncode == code
-    assert said in ended.stderr
-    assert ended.stdout == ""
-    assert "hunter2" not in ended.stderr
+    assert completed.returncode == code
+    assert message in completed.stderr
+    assert completed.stdout == ""
+    assert "hunter2" not in completed.stderr
 
 
 def test_text_in_brackets_is_printed_unchanged(by_server, manifest):
-    ended = reelabel(by_server, "classify", manifest, "--dataset", "brackets")
+    completed = reelabel(by_server, "classify", manifest, "--dataset", "brackets")
     shown = reelabel(by_server, "results", "last")
 
-    assert ended.returncode == 1
-    assert "Reconciled: 1 job = 0 labels + 1 failure." in ended.stdout
-    assert "x[/b]" in ended.stdout
+    assert completed.returncode == 1
+    assert "Reconciled: 1 job = 0 labels + 1 failure." in completed.stdout
+    assert "x[/b]" in completed.stdout
     assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
 
 
@@ -199,14 +197,13 @@ def test_indistinguishable_choices_are_counted_before_anything_is_asked(by_serve
     choices = [["yes", "no"], ["yes", "yes, always"]]
     pl.DataFrame(rows | {"choices": choices}).write_parquet(tmp_path / "twins.parquet")
 
-    by_text = by_server | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
-    ended = reelabel(by_text, "classify", str(tmp_path / "twins.parquet"))
+    completed = reelabel(by_server, "classify", str(tmp_path / "twins.parquet"), "--choice-scoring", "text")
 
-    said = (
+    message = (
         "1 of 2 jobs has choices that a single token cannot tell apart (for example b): Choices 'yes' and 'yes, always'"
     )
-    assert ended.stdout.startswith(said)
-    assert "Reconciled: 2 jobs = 0 labels + 2 failures." in ended.stdout
+    assert completed.stdout.startswith(message)
+    assert "Reconciled: 2 jobs = 0 labels + 2 failures." in completed.stdout
 
 
 def runs_of(settings, dataset):
@@ -239,11 +236,11 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
     [run_id] = until(lambda: runs_of(prefect_services, dataset) - earlier, 120)
     with silent.accept()[0] if "{manifest}" in arguments else nullcontext():  # a thread waits for the video
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=300)
+        _, stderr = process.communicate(timeout=300)
 
-    assert process.returncode == 130, said
+    assert process.returncode == 130, stderr
     assert re.fullmatch(
-        r"Stopped( with 0 of [\d,]+ jobs? done; r|\. R)un the same command again to continue\.", said.strip()
+        r"Stopped( with 0 of [\d,]+ jobs? done; r|\. R)un the same command again to continue\.", stderr.strip()
     )
     with get_client(sync_client=True) as client:  # a process that is ended by force leaves it running
         assert client.read_flow_run(run_id).state.is_cancelled()
@@ -265,16 +262,16 @@ def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, endless, tmp_path,
 )
 def test_ctrl_c_ends_a_command_that_waits_for_a_server(environment, endless, arguments, server):
     manifest, silent = endless
-    given = {name: value.format(port=silent.getsockname()[1]) for name, value in server.items()}
-    given["REELABEL_WEB_ALLOW_NETWORKS"] = '["127.0.0.1/32"]'
-    process = start(environment | given, "manifest", *(each.format(manifest=manifest) for each in arguments))
+    variables = {name: value.format(port=silent.getsockname()[1]) for name, value in server.items()}
+    variables["REELABEL_WEB_ALLOW_NETWORKS"] = '["127.0.0.1/32"]'
+    process = start(environment | variables, "manifest", *(each.format(manifest=manifest) for each in arguments))
 
     with silent.accept()[0]:
         os.killpg(process.pid, signal.SIGINT)
-        printed, said = process.communicate(timeout=300)
+        stdout, stderr = process.communicate(timeout=300)
 
-    assert process.returncode == 130, said
-    assert (printed, said.strip()) == ("", "Stopped. Run the same command again to continue.")
+    assert process.returncode == 130, stderr
+    assert (stdout, stderr.strip()) == ("", "Stopped. Run the same command again to continue.")
 
 
 def start(environment, *arguments):
@@ -297,14 +294,14 @@ def test_a_pipe_that_breaks_within_a_command_is_reported():
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     app.command()(print)
-    ended = CliRunner().invoke(get_command(app), ["lose"])
+    result = CliRunner().invoke(get_command(app), ["lose"])
 
-    assert ended.exit_code == 1
-    assert ended.stderr.startswith("connection_lost: Lost connection to a child process (Broken pipe);")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("connection_lost: Lost connection to a child process (Broken pipe);")
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (MemoryError(), "configuration: Out of memory; raise the limit (`ulimit -v` or"),
         (RuntimeError("can't start new thread"), "configuration: Cannot start a thread or process; raise"),
@@ -316,7 +313,7 @@ def test_a_pipe_that_breaks_within_a_command_is_reported():
     ],
     ids=repr,
 )
-def test_a_limit_of_the_operating_system_is_reported(error, said):
+def test_a_limit_of_the_operating_system_is_reported(error, message):
     app = typer.Typer(cls=ReelabelGroup)
 
     @app.command()
@@ -324,10 +321,10 @@ def test_a_limit_of_the_operating_system_is_reported(error, said):
         raise error
 
     app.command()(print)
-    ended = CliRunner().invoke(get_command(app), ["reach"])
+    result = CliRunner().invoke(get_command(app), ["reach"])
 
-    assert ended.stderr.startswith(said)
-    assert ended.exit_code == 2 if said else ended.exception is error
+    assert result.stderr.startswith(message)
+    assert result.exit_code == 2 if message else result.exception is error
 
 
 @pytest.mark.system
@@ -377,27 +374,27 @@ print(sorted(sys.modules))
 
 
 def test_a_setting_is_changed_for_one_command(environment):
-    shown = reelabel(environment, "config", "--set", "sampling.max_gap_s=3", "--set", 'serve.host="a"').stdout
+    shown = reelabel(environment, "config", "--set", "sampling.fps=2", "--set", 'serve.host="a"').stdout
 
-    assert "\nmax_gap_s = 3.0 " in shown
+    assert "\nfps = 2.0 " in shown
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["config", "--set", "sampling.fpss=3"], "sampling.fpss is not a setting; did you mean sampling.fps?"),
         (["config", "--set", "sampling=3"], "sampling is not a setting"),
-        (["config", "--set", "fps"], "--set fps: write SECTION.NAME=VALUE, such as --set sampling.max_gap_s=3."),
+        (["config", "--set", "fps"], "--set fps: write SECTION.NAME=VALUE, such as --set sampling.fps=2."),
         (["config", "--set", "sampling.fps=often"], "sampling.fps"),
         (["backfill", "--failed", "--set", "sampling.fps=2"], "A backfill takes sampling.fps from the earlier run;"),
         (["backfill", "--failed", "--set", "model.name=m"], "to change it, use --model."),
     ],
 )
-def test_a_setting_that_cannot_be_changed_is_refused(environment, arguments, said):
+def test_a_setting_that_cannot_be_changed_is_refused(environment, arguments, message):
     refused = reelabel(environment, *arguments)
 
     assert refused.returncode == 2
-    assert said in refused.stderr.replace("\n", " ")
+    assert message in refused.stderr.replace("\n", " ")
 
 
 def test_samplers_are_listed_with_their_options(environment):
@@ -410,10 +407,10 @@ def test_samplers_are_listed_with_their_options(environment):
 
 
 def test_config_prints_maps_on_one_line_of_toml(environment):
-    given = {"enable_thinking": False, "of": {"deep": [1]}}
-    shown = reelabel(environment | {"REELABEL_MODEL_CHAT_TEMPLATE_ARGS": json.dumps(given)}, "config").stdout
+    arguments = {"enable_thinking": False, "of": {"deep": [1]}}
+    shown = reelabel(environment | {"REELABEL_MODEL_CHAT_TEMPLATE_ARGS": json.dumps(arguments)}, "config").stdout
 
-    assert tomllib.loads(shown)["model"]["chat_template_args"] == given
+    assert tomllib.loads(shown)["model"]["chat_template_args"] == arguments
 
 
 def test_config_prints_every_setting(environment):

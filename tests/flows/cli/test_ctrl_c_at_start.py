@@ -38,13 +38,13 @@ def start(at, handler="default_int_handler"):
 
 @pytest.mark.parametrize("at", ["flows.cli.main", "typer", "flows.cli.command_group"])
 def test_ctrl_c_during_the_imports_of_a_command_ends_it_silently(at):
-    ended = start(at)
+    completed = start(at)
 
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (130, "", "")
 
 
 def test_a_command_that_a_shell_shields_from_ctrl_c_goes_on():
-    ended = start("typer", handler="SIG_IGN")
+    completed = start("typer", handler="SIG_IGN")
 
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("reelabel ")
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.startswith("reelabel ")

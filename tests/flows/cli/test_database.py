@@ -41,7 +41,7 @@ def with_login(environment, login, url):
     return environment | {f"REELABEL_DATABASE_{login.upper()}": url}
 
 
-def test_the_owner_s_login_alone_upgrades_its_own_database(environment, database, tmp_path):
+def test_the_owners_login_alone_upgrades_its_own_database(environment, database, tmp_path):
     owner = database.owner_url.get_secret_value()
     downgrade(owner)
 
@@ -64,11 +64,11 @@ def bare_database(database_url):
         administrator.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-def test_the_owner_s_login_alone_creates_the_roles_in_its_own_database(environment, bare_database, tmp_path):
-    made = reelabel(with_login(environment, Role.OWNER, bare_database), "database", "roles")
+def test_the_owners_login_alone_creates_the_roles_in_its_own_database(environment, bare_database, tmp_path):
+    created = reelabel(with_login(environment, Role.OWNER, bare_database), "database", "roles")
 
-    assert made.returncode == 0, made.stderr
-    assert f"The database {make_url(bare_database).database} on 127.0.0.1:" in made.stdout
+    assert created.returncode == 0, created.stderr
+    assert f"The database {make_url(bare_database).database} on 127.0.0.1:" in created.stdout
     with psycopg.connect(bare_database) as administrator:
         found = administrator.execute("SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'reelabel'")
         assert found.fetchone() == (ROLES[0],)
@@ -92,7 +92,7 @@ def test_a_reader_s_login_alone_reads_its_own_database(environment, database, tm
 
 
 @pytest.mark.parametrize("login", [Role.OWNER, Role.READER])
-def test_what_writes_refuses_to_go_without_the_writer_s_login(environment, database, login, tmp_path):
+def test_commands_that_write_need_the_login_of_the_writer(environment, database, login, tmp_path):
     url = getattr(database, login).get_secret_value()
     downgrade(database.owner_url.get_secret_value())
     store = {"REELABEL_STORE_URI": (tmp_path / "store").as_uri()}

@@ -21,10 +21,10 @@ def processes_of(home):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            said = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            content = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if str(home).encode() in said:
+        if str(home).encode() in content:
             found.append(int(entry.name))
     return found
 

@@ -21,9 +21,9 @@ def frames(services):
     """Run the command; gives its JSON."""
 
     def run(*arguments):
-        ended = reelabel(os.environ | export(services), "frames", "--json", *arguments)
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout)
+        completed = reelabel(os.environ | export(services), "frames", "--json", *arguments)
+        assert completed.returncode == 0, completed.stderr
+        return json.loads(completed.stdout)
 
     return run
 
@@ -48,6 +48,13 @@ def test_frames_of_a_segment_are_shown_and_judged_by_themselves(frames, make_cli
 
     assert [pick["time_s"] for pick in part["picks"]] == [3.0, 3.5, 4.0, 4.5, 5.0]
     assert (part["coverage"], part["keyframes_in_file"]) == (["one_keyframe"], 2)
+
+
+def test_every_keyframe_is_shown_if_all_are_asked_for(frames, make_clip):
+    shown = frames(str(make_clip(frames=60, gop=3)), "--all")
+
+    assert [pick["frame_index"] for pick in shown["picks"]] == [*range(0, 60, 3)]
+    assert (shown["sampler"], shown["frames_decoded"]) == ("keyframes", 20)
 
 
 def test_similar_frames_are_dropped_and_counted(frames, make_clip):

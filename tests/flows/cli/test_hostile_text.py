@@ -80,14 +80,14 @@ def shown(settings, run_id):  # noqa: ARG001 - the run that commands find
     """Run a command, and return what it prints."""
 
     def run(*arguments, **variables):
-        ended = reelabel(os.environ | export(settings) | {"COLUMNS": "400"} | variables, *arguments)
-        return ended.stdout + ended.stderr
+        completed = reelabel(os.environ | export(settings) | {"COLUMNS": "400"} | variables, *arguments)
+        return completed.stdout + completed.stderr
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["results", "last"], SHOWN),
         (["audit", "last"], "1 missing"),
@@ -109,11 +109,11 @@ def shown(settings, run_id):  # noqa: ARG001 - the run that commands find
     ],
     ids=lambda value: "-".join(value[:2]).replace(HOSTILE, "hostile") if isinstance(value, list) else "",
 )
-def test_hostile_text_in_a_commands_output_is_shown_and_harmless(shown, tmp_path, arguments, said):
+def test_hostile_text_in_a_commands_output_is_shown_and_harmless(shown, tmp_path, arguments, expected):
     printed = shown(*(text.replace("{manifest}", str(tmp_path / MANIFEST)) for text in arguments))
 
     require_tame(printed)
-    assert said in printed
+    assert expected in printed
     assert "Traceback" not in printed
 
 
@@ -250,8 +250,8 @@ def test_tables_and_messages_write_a_job_id_alike(shown):
 
 
 def test_a_full_disk_is_named_if_an_output_file_does_not_fit(settings, run_id):  # noqa: ARG001 - the run of the report
-    ended = reelabel(os.environ | export(settings), "report", "last", "--out", "/dev/full")
+    completed = reelabel(os.environ | export(settings), "report", "last", "--out", "/dev/full")
 
-    assert ended.returncode == 1
-    assert "disk_full: The disk of " in ended.stderr
-    assert "run the same command again" in ended.stderr
+    assert completed.returncode == 1
+    assert "disk_full: The disk of " in completed.stderr
+    assert "run the same command again" in completed.stderr

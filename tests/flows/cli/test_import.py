@@ -79,8 +79,8 @@ def test_columns_of_a_csv_are_mapped_by_name(tmp_path):
     assert "Dropped 1 column of" in run.stdout
     assert pl.read_parquet(tmp_path / "jobs.parquet").row(0) == ("a", "a.mp4", "Who?", ["x", "y"])
     assert "lacks the column question2;" in imported(tmp_path, text, *options, "--column", "prompt=question2").stderr
-    assert "last; write --column prompt=question." in imported(tmp_path, text, "--column", "question=prompt").stderr
-    assert "Unknown manifest columns: colour" in imported(tmp_path, text, "--column", "colour=note").stderr
+    swapped = imported(tmp_path, text, "--column", "question=prompt").stderr
+    assert "Unknown manifest columns: question; write --column NAME=COLUMN, where NAME is one of job_id" in swapped
 
 
 @pytest.mark.parametrize("layout", ["csv", "nextqa"])
@@ -116,7 +116,7 @@ def test_all_faults_of_a_batch_are_listed_by_line(tmp_path):
     assert "first line 4" in run.stderr
 
 
-def test_requests_without_choices_are_imported_and_said_to_be_answered_in_words(tmp_path):
+def test_requests_without_choices_are_imported_and_reported_as_answered_in_words(tmp_path):
     run = imported(tmp_path, batch_line("a", text="What is it?", max_tokens=300), name="jobs.jsonl")
 
     assert run.returncode == 0, run.stderr
@@ -163,16 +163,16 @@ def test_columns_may_be_separated_as_spreadsheets_do_it(tmp_path, separator):
     assert pl.read_parquet(tmp_path / "jobs.parquet").row(0) == ("a", "a.mp4", "Red, or green?", ["x", "y"], 1.0)
 
 
-def test_what_is_no_csv_is_named_with_what_to_do(tmp_path):
+def test_a_file_that_is_not_csv_is_named_with_what_to_do(tmp_path):
     (tmp_path / "latin.csv").write_bytes(HEADER.encode() + "a,a.mp4,Größe?,x|y,\n".encode("latin-1"))
 
-    said = {
+    errors = {
         name: reelabel({}, "manifest", "import", str(tmp_path / name), str(tmp_path / "jobs.parquet")).stderr
         for name in ("latin.csv", "")
     }
 
-    assert "it is not a text in UTF-8; save it as one (in spreadsheets: CSV UTF-8)" in said["latin.csv"]
-    assert "is a folder; name a CSV file in it, or say by --layout what it holds" in said[""]
+    assert "it is not a text in UTF-8; save it as one (in spreadsheets: CSV UTF-8)" in errors["latin.csv"]
+    assert "is a folder; name a CSV file in it, or say by --layout what it holds" in errors[""]
     assert "jobs.csv is empty; its first line must list the columns" in imported(tmp_path, "").stderr
 
 
@@ -208,7 +208,8 @@ def test_a_command_that_needs_no_service_makes_no_home_folder(tmp_path):
     source.write_text(HEADER + "a,a.mp4,Who?,x|y,1\n")
 
     imported, checked = (
-        reelabel(home, "manifest", *words) for words in (("import", str(source), str(target)), ("check", str(target)))
+        reelabel(home, "manifest", *arguments)
+        for arguments in (("import", str(source), str(target)), ("check", str(target)))
     )
 
     assert (imported.returncode, checked.returncode) == (0, 0)

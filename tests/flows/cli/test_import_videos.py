@@ -47,12 +47,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("place", ["folder", "s3"])
+@pytest.mark.parametrize("location", ["folder", "s3"])
 @pytest.mark.parametrize("layout", CASES)
-def test_jobs_show_the_videos_that_the_writer_packed(layout, place, pool, request):
+def test_jobs_show_the_videos_that_the_writer_packed(layout, location, pool, request):
     source, columns, (first, last) = CASES[layout]
     objects, root = ObjectStore(), str(LAYOUTS)
-    if place == "s3":
+    if location == "s3":
         objects, root = request.getfixturevalue("objects"), request.getfixturevalue("store_settings").uri
         for file in (LAYOUTS / source).rglob("*") if (LAYOUTS / source).is_dir() else [LAYOUTS / source]:
             objects.replace(f"{root}/{file.relative_to(LAYOUTS)}", file.read_bytes())
@@ -193,8 +193,8 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
     pack(tmp_path / "a.tar", members)
     pack(tmp_path / "b.tar", [("last.mp4", bytes(5000))])
     (tmp_path / "b.tar").write_bytes((tmp_path / "b.tar").read_bytes()[:3000])
-    asked = ("--layout", "webdataset", "--column", "prompt=q", "--choices", "x|y")
-    command = ("manifest", "import", str(tmp_path), str(tmp_path / "jobs.parquet"), *asked)
+    options = ("--layout", "webdataset", "--column", "prompt=q", "--choices", "x|y")
+    command = ("manifest", "import", str(tmp_path), str(tmp_path / "jobs.parquet"), *options)
 
     strict, going = reelabel({}, *command), reelabel({}, *command, "--keep-going")
 
@@ -249,7 +249,7 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
         ),
     ],
 )
-def test_what_is_said_wrongly_is_explained(source, options, message):
+def test_wrong_options_are_explained(source, options, message):
     with pytest.raises((ConfigurationError, ManifestError), match=message):
         read_source(str(LAYOUTS / source), ImportOptions(**QUESTION | options))
 

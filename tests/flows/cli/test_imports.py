@@ -9,7 +9,7 @@ def test_commands_import_neither_prefect_nor_fastapi():
     """Prefect reads its environment, such as the format of its log lines, when it is imported; both take their time."""
     folder = Path(flows.cli.__path__[0])
     folders = (folder, *(folder / name for name in ("live", "operations", "rows", "runs", "videos")))
-    paths = [path for where in folders for path in where.glob("*.py") if path.stem != "__init__"]
+    paths = [path for parent in folders for path in parent.glob("*.py") if path.stem != "__init__"]
     modules = [".".join(path.relative_to(folder.parents[1]).with_suffix("").parts) for path in paths]
     script = f"import sys, {', '.join(modules)}; print({{'prefect', 'fastapi'}} & sys.modules.keys())"
 

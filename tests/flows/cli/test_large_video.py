@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import polars as pl
 import pytest
 from sqlalchemy import func, select
 
@@ -16,6 +15,7 @@ from tasks.database.tables import RESULT, SHARD
 from tests.clips import make_clip
 from tests.command_line import reelabel_process
 from tests.flows.runs import environment_of, served_by
+from tests.manifests import write_numbered_jobs
 from tests.stub_server import serve_stub
 from tests.wait import until
 
@@ -39,16 +39,8 @@ def db(own_services):
 
 
 @pytest.fixture
-def manifest(tmp_path, make_clip):
-    numbers = range(JOBS)
-    rows = {
-        "job_id": [f"j{number}" for number in numbers],
-        "video_uri": [str(make_clip())] * JOBS,
-        "prompt": [f"Is it number {number}?" for number in numbers],
-        "choices": [["yes", "no"]] * JOBS,
-    }
-    pl.DataFrame(rows).write_parquet(tmp_path / "m.parquet")
-    return str(tmp_path / "m.parquet")
+def one_video_manifest(tmp_path, make_clip):
+    return write_numbered_jobs(tmp_path / "m.parquet", [str(make_clip())] * JOBS)
 
 
 def count(db, query):
@@ -76,30 +68,30 @@ def begin_and_wait_for_rows(environment, manifest, dataset, db):
     return process
 
 
-def test_ctrl_c_ends_a_run_on_one_video_and_the_next_run_goes_on(environment, manifest, db):
-    process = begin_and_wait_for_rows(environment, manifest, "one-video", db)
+def test_ctrl_c_ends_a_run_on_one_video_and_the_next_run_goes_on(environment, one_video_manifest, db):
+    process = begin_and_wait_for_rows(environment, one_video_manifest, "one-video", db)
     began_s = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     ended_s = time.monotonic() - began_s
 
     done = rows_of(db, "one-video")
-    assert process.returncode == 130, said
+    assert process.returncode == 130, stderr
     assert ended_s < 10
     assert 0 < done < JOBS
     found = re.fullmatch(
-        r"Stopped with ([\d,]+) of 3,000 jobs done; run the same command again to continue\.", said.strip()
+        r"Stopped with ([\d,]+) of 3,000 jobs done; run the same command again to continue\.", stderr.strip()
     )
-    assert found, said
+    assert found, stderr
     assert count(db, select(func.count()).select_from(SHARD).where(SHARD.c.lease_until.is_not(None))) == 0
     assert count(db, select(func.max(SHARD.c.jobs))) <= 200
-    again = reelabel_process(environment, "classify", manifest, "--dataset", "one-video")
+    again = reelabel_process(environment, "classify", one_video_manifest, "--dataset", "one-video")
     assert again.returncode == 0, again.stderr
     assert rows_of(db, "one-video") == JOBS
 
 
-def test_a_second_ctrl_c_ends_a_run_at_once(environment, manifest, db):
-    process = begin_and_wait_for_rows(environment, manifest, "one-video-twice", db)
+def test_a_second_ctrl_c_ends_a_run_at_once(environment, one_video_manifest, db):
+    process = begin_and_wait_for_rows(environment, one_video_manifest, "one-video-twice", db)
     began_s = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     time.sleep(0.05)

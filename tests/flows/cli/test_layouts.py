@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -12,10 +15,10 @@ def test_videos_are_looked_up_beside_their_questions_by_default(tmp_path):
     (tmp_path / "quiz.csv").write_text(CSV)
     source = str(tmp_path / "quiz.csv")
 
-    beside = read_source(source, ImportOptions(layout="csv", column=COLUMNS))
+    imported = read_source(source, ImportOptions(layout="csv", column=COLUMNS))
     away = read_source(source, ImportOptions(layout="csv", videos="s3://b/clips", column=COLUMNS))
 
-    assert beside.frame["video_uri"].to_list() == [f"{tmp_path}/clip.mp4"]
+    assert imported.frame["video_uri"].to_list() == [f"{tmp_path}/clip.mp4"]
     assert away.frame["video_uri"].to_list() == ["s3://b/clips/clip.mp4"]
 
 
@@ -27,6 +30,33 @@ def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
 
     assert "Wrote 1 job to" in capsys.readouterr().out
     assert pl.read_parquet(target)["answer"].to_list() == ["night"]
+
+
+@pytest.mark.parametrize("source", [".", "*/clip.mp4"])
+def test_videos_are_found_in_the_folders_that_they_must_lie_in_also_from_above(tmp_path, monkeypatch, source):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "clip.mp4").touch()
+    monkeypatch.setenv("REELABEL_EXTRACT_ALLOW_ROOTS", json.dumps([str(tmp_path / "a"), str(tmp_path / "b")]))
+    monkeypatch.chdir(tmp_path)
+
+    import_manifest(source, "jobs.parquet", ImportOptions(layout="folder", prompt="Day?", choices="yes|no"))
+
+    assert [Path(uri).parent.name for uri in pl.read_parquet("jobs.parquet")["video_uri"]] == ["a", "b"]
+
+
+def test_a_reviewed_manifest_need_not_lie_where_videos_must(tmp_path, monkeypatch):
+    job = {"job_id": "1", "video_uri": "s3://b/a.mp4", "prompt": "Which?", "choices": ["red", "blue"]}
+    pl.DataFrame([job]).write_parquet(tmp_path / "jobs.parquet")
+    answer = {"from_name": "answer", "value": {"choices": ["red"]}}
+    task = {"data": {"job_id": "1"}, "annotations": [{"result": [answer]}]}
+    (tmp_path / "export.json").write_text(json.dumps([task]))
+    monkeypatch.setenv("REELABEL_EXTRACT_ALLOW_ROOTS", json.dumps([str(tmp_path / "videos")]))
+    monkeypatch.chdir(tmp_path)
+
+    import_manifest("export.json", "new.parquet", ImportOptions(layout="label-studio", manifest="jobs.parquet"))
+
+    assert pl.read_parquet("new.parquet")["answer"].to_list() == ["red"]
 
 
 @pytest.mark.parametrize(

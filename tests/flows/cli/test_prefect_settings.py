@@ -6,17 +6,17 @@ import pytest
 
 # In a process of its own, as Prefect reads its settings when it is imported.
 _CODE = """
-from flows.cli.command_group import _fault_of_prefect
+from flows.cli.command_group import _explain_prefect_fault
 try:
     import prefect.settings
     prefect.settings.get_current_settings()
 except ValueError as error:
-    print(_fault_of_prefect(error))
+    print(_explain_prefect_fault(error))
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("PREFECT_API_REQUEST_TIMEOUT", "soon", "PREFECT_API_REQUEST_TIMEOUT: 'soon' must be a number; correct"),
         # What is part of a value may be a secret.
@@ -27,10 +27,10 @@ except ValueError as error:
         ),
     ],
 )
-def test_a_wrong_setting_of_prefects_is_named_and_no_secret_is_printed(name, text, said):
+def test_a_wrong_setting_of_prefects_is_named_and_no_secret_is_printed(name, text, message):
     command = [sys.executable, "-c", _CODE]
 
-    told = subprocess.run(command, env=os.environ | {name: text}, capture_output=True, text=True, check=True).stdout
+    stdout = subprocess.run(command, env=os.environ | {name: text}, capture_output=True, text=True, check=True).stdout
 
-    assert said in told
-    assert "hunter2" not in told
+    assert message in stdout
+    assert "hunter2" not in stdout

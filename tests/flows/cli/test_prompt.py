@@ -117,8 +117,8 @@ def test_a_chunk_is_printed_as_it_is_asked_about(prompt):
 
 @pytest.mark.system
 def test_a_job_that_would_fail_is_printed_with_every_reason(prompt):
-    by_text = {"REELABEL_MODEL_CHOICE_SCORING": "text", "REELABEL_MODEL_ENGINE_ARGS": '{"max_model_len": 128}'}
-    shown = prompt("twins", "--examples", "long " * 500, **by_text)
+    short = {"REELABEL_MODEL_ENGINE_ARGS": '{"max_model_len": 128}'}
+    shown = prompt("twins", "--choice-scoring", "text", "--examples", "long " * 500, **short)
 
     assert shown.returncode == 1
     assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>long long" in shown.stdout

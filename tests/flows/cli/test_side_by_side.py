@@ -26,9 +26,9 @@ def frames(services):
 def test_each_sampler_is_described_with_what_it_decodes(frames, make_clip):
     clip = make_clip(frames=96, gop=24)
 
-    ended = frames(clip, "--compare", "keyframes,uniform:5,native,fps,fps=1", "--num-frames", "8", "--json")
+    completed = frames(clip, "--compare", "keyframes,uniform:5,native,fps,fps=1", "--num-frames", "8", "--json")
 
-    keyframes, uniform, native, paced = json.loads(ended.stdout)["samplers"]
+    keyframes, uniform, native, paced = json.loads(completed.stdout)["samplers"]
     assert [each["name"] for each in (keyframes, uniform, native, paced)] == [
         "keyframes:8",
         "uniform:5",
@@ -44,11 +44,11 @@ def test_each_sampler_is_described_with_what_it_decodes(frames, make_clip):
 def test_the_sheet_has_a_row_for_each_sampler(frames, make_clip, tmp_path):
     heights = []
     for samplers in ("keyframes", "keyframes,uniform:-1"):
-        ended = frames(make_clip(frames=96, gop=24), "--sheet", tmp_path / "sheet.png", "--compare", samplers)
+        completed = frames(make_clip(frames=96, gop=24), "--sheet", tmp_path / "sheet.png", "--compare", samplers)
         heights.append(Image.open(tmp_path / "sheet.png").height)
 
     assert heights[0] < heights[1]
-    assert "64 of 96 pictures drawn" in " ".join(ended.stdout.split())
+    assert "64 of 96 pictures drawn" in " ".join(completed.stdout.split())
 
 
 def test_bytes_read_of_a_remote_video_are_shown(frames, make_clip, store_settings):
@@ -67,35 +67,35 @@ def test_bytes_read_of_a_remote_video_are_shown(frames, make_clip, store_setting
 def test_a_sampler_that_fails_says_so_in_its_row_and_others_are_drawn(frames, make_clip, tmp_path):
     clip = make_clip(frames=1)
 
-    ended = frames(clip, "--sheet", tmp_path / "all.png", "--compare", "keyframes,qwen2_vl,uniform")
+    completed = frames(clip, "--sheet", tmp_path / "all.png", "--compare", "keyframes,qwen2_vl,uniform")
     frames(clip, "--sheet", tmp_path / "good.png", "--compare", "keyframes,uniform")
 
-    assert ended.returncode == 0
-    assert ended.stdout.count("1 distinct") == 2
-    assert "qwen2_vl needs at least 2 frames" in ended.stdout
+    assert completed.returncode == 0
+    assert completed.stdout.count("1 distinct") == 2
+    assert "qwen2_vl needs at least 2 frames" in completed.stdout
     assert Image.open(tmp_path / "all.png").height > Image.open(tmp_path / "good.png").height
 
 
 def test_a_video_that_no_sampler_can_use_is_one_sentence(frames, tmp_path):
     (tmp_path / "broken.mp4").write_bytes(b"no video")
 
-    ended = frames(tmp_path / "broken.mp4", "--compare", "keyframes,uniform")
+    completed = frames(tmp_path / "broken.mp4", "--compare", "keyframes,uniform")
 
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("video_unreadable: ")
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert completed.stderr.startswith("video_unreadable: ")
 
 
 def test_invisible_characters_of_a_name_reach_neither_sheet_nor_terminal(frames, make_clip, tmp_path):
     clip = make_clip("a\x1b[31m\u202e.mp4")
 
-    ended = frames(clip, "--sheet", tmp_path / "sheet.png", "--compare", "keyframes")
+    completed = frames(clip, "--sheet", tmp_path / "sheet.png", "--compare", "keyframes")
 
-    assert "\x1b[31m" not in ended.stdout + ended.stderr
+    assert "\x1b[31m" not in completed.stdout + completed.stderr
     assert np.asarray(Image.open(tmp_path / "sheet.png")).min() < 128
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--compare", "keyframes,vllm"], "Unknown sampler vllm"),
         (["--compare", ""], "--compare takes samplers such as"),
@@ -108,8 +108,8 @@ def test_invisible_characters_of_a_name_reach_neither_sheet_nor_terminal(frames,
         (["--compare", "keyframes", "--sheet", "x.psd"], "x.psd is not an image file"),
     ],
 )
-def test_what_cannot_be_compared_or_written_is_refused_in_one_sentence(frames, make_clip, options, words):
-    ended = frames(make_clip(), *options)
+def test_what_cannot_be_compared_or_written_is_refused_in_one_sentence(frames, make_clip, options, message):
+    completed = frames(make_clip(), *options)
 
-    assert ended.returncode == 2
-    assert words in " ".join(ended.stderr.split())
+    assert completed.returncode == 2
+    assert message in " ".join(completed.stderr.split())

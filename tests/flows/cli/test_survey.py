@@ -31,23 +31,23 @@ def environment(services, tmp_path):
 def test_the_table_fits_in_80_columns_and_says_first_what_keyframes_show(environment, manifest, tmp_path):
     page = tmp_path / "survey.html"
 
-    done = reelabel(environment, "manifest", "survey", manifest, "--page", str(page))
+    completed = reelabel(environment, "manifest", "survey", manifest, "--page", str(page))
 
-    assert done.returncode == 0, done.stderr
-    _, *lines = done.stdout.splitlines()
+    assert completed.returncode == 0, completed.stderr
+    _, *lines = completed.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert "All 3 clips were surveyed" in lines[0]
     assert "1 of 3 clips has one keyframe" in lines[1]
-    assert "video_missing" in done.stdout
+    assert "video_missing" in completed.stdout
     assert page.read_text().startswith("<!doctype html>")
 
 
 def test_json_is_all_that_is_printed(environment, manifest):
-    done = reelabel(
+    completed = reelabel(
         environment, "manifest", "survey", manifest, "--format", "json", "--sample", "2", "--sampler", "auto"
     )
 
-    found = json.loads(done.stdout)
+    found = json.loads(completed.stdout)
     assert (found["clips"], found["seen"], found["sampling"]["sampler"]) == (3, 2, "auto")
 
 
@@ -59,16 +59,16 @@ def test_json_is_all_that_is_printed(environment, manifest):
     ],
 )
 def test_a_wrong_option_is_one_sentence(environment, manifest, options, sentence):
-    done = reelabel(environment, "manifest", "survey", manifest, *options)
+    completed = reelabel(environment, "manifest", "survey", manifest, *options)
 
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert completed.returncode == 2
+    assert sentence in completed.stderr
 
 
 def test_a_dry_run_says_what_it_would_answer_and_what_cannot_be_used(environment, manifest):
-    done = reelabel(environment, "classify", manifest, "--dry-run", "--dataset", "planned")
+    completed = reelabel(environment, "classify", manifest, "--dry-run", "--dataset", "planned")
 
-    assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("Would answer 3 jobs on 3 videos of planned.\n")
-    assert "1 of 3 clips has one keyframe" in done.stdout
-    assert f"To answer them: reelabel classify {manifest} --dataset planned" in done.stdout
+    assert completed.returncode == 1, completed.stderr
+    assert completed.stdout.startswith("Would answer 3 jobs on 3 videos of planned.\n")
+    assert "1 of 3 clips has one keyframe" in completed.stdout
+    assert f"To answer them: reelabel classify {manifest} --dataset planned" in completed.stdout

@@ -10,7 +10,7 @@ NAMES = ("REELABEL_MODEL_NAME", "REELABEL_DESCRIBE_MODEL")
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def paths(tmp_path_factory):
     """A video, and a manifest of one job about it."""
     folder = tmp_path_factory.mktemp("unnamed")
     video, manifest = write_clip(folder / "a.mp4", frames=3), folder / "jobs.parquet"
@@ -32,21 +32,21 @@ def places(tmp_path_factory):
         ("search red", "image-text model"),
     ],
 )
-def test_a_command_refuses_to_run_without_a_model(own_environment, places, command, what):
+def test_a_command_refuses_to_run_without_a_model(own_environment, paths, command, what):
     unnamed = {name: value for name, value in own_environment.items() if name not in NAMES}
 
-    ended = reelabel(unnamed, *(places.get(word, word) for word in command.split()))
+    completed = reelabel(unnamed, *(paths.get(word, word) for word in command.split()))
 
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert f"No {what} is named; " in ended.stderr
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert f"No {what} is named; " in completed.stderr
 
 
 @pytest.mark.parametrize("command", ["classify", "describe"])
-def test_a_run_is_refused_before_it_starts_services(own_environment, places, tmp_path, command):
+def test_a_run_is_refused_before_it_starts_services(own_environment, paths, tmp_path, command):
     unnamed = {name: value for name, value in own_environment.items() if name not in NAMES}
     away = {"REELABEL_HOME": str(tmp_path / "home"), "REELABEL_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none"}
 
-    ended = reelabel(unnamed | away, command, places["MANIFEST"])
+    completed = reelabel(unnamed | away, command, paths["MANIFEST"])
 
-    assert (ended.returncode, "model is named; " in ended.stderr) == (2, True), ended.stderr
+    assert (completed.returncode, "model is named; " in completed.stderr) == (2, True), completed.stderr
     assert not (tmp_path / "home").exists()

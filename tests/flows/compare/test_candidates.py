@@ -3,7 +3,8 @@ import shutil
 import pytest
 
 from flows.compare.candidates import format_sampling, parse_sampler, resolve_candidates
-from infra.settings import Settings
+from flows.run.request import QuestionOptions
+from infra.settings import ChunkOptions, PromptOptions, Settings
 from reelabel.errors import ConfigurationError
 from tasks.model.identity import TINY_MODEL
 
@@ -23,17 +24,26 @@ def test_without_references_the_baseline_is_the_first_sampler_or_the_given_one()
     assert names("keyframes", references=False, baseline="uniform:8") == (["keyframes:16", "uniform:8"], "uniform:8")
 
 
-@pytest.mark.parametrize("way", ["uniform:8,fps=4.0", "qwen3_vl,fps=1.5,max_frames=32", "molmo2:8", "fps,fps=4.0"])
-def test_a_candidate_is_written_as_it_is_parsed(way):
-    (candidate, *_), _ = resolve_candidates([way], [], Settings())
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uniform:8,fps=4.0",
+        "qwen3_vl,fps=1.5,max_frames=32",
+        "molmo2:8",
+        "fps,fps=4.0",
+        "auto:16,still_tasks=scene|text",
+    ],
+)
+def test_a_candidate_is_written_as_it_is_parsed(text):
+    (candidate, *_), _ = resolve_candidates([text], [], Settings())
 
-    assert candidate.name == way
-    assert format_sampling(candidate.spec.sampling) == way
-    assert candidate.overrides.sampling == parse_sampler(way)
+    assert candidate.name == text
+    assert format_sampling(candidate.spec.sampling) == text
+    assert candidate.overrides.sampling == parse_sampler(text)
 
 
 @pytest.mark.parametrize(
-    ("way", "message"),
+    ("text", "message"),
     [
         ("", "is not a sampler"),
         ("uniform:many", "is not a sampler"),
@@ -44,9 +54,9 @@ def test_a_candidate_is_written_as_it_is_parsed(way):
         ("keyframes:0", "must be at least 1"),
     ],
 )
-def test_a_candidate_that_cannot_be_parsed_is_explained(way, message):
+def test_a_candidate_that_cannot_be_parsed_is_explained(text, message):
     with pytest.raises(ConfigurationError, match=message):
-        resolve_candidates([way], [], Settings())
+        resolve_candidates([text], [], Settings())
 
 
 def test_a_single_candidate_is_refused():
@@ -72,3 +82,13 @@ def test_every_frame_is_written_as_it_is_read():
 
     assert candidate.name == "uniform:-1,frame_recovery=False"
     assert candidate.spec.sampling.num_frames == -1
+
+
+def test_every_candidate_asks_in_the_same_way():
+    asking = QuestionOptions(prompts=PromptOptions(permutations=2), chunks=ChunkOptions(chunk_s=60))
+
+    candidates, _ = resolve_candidates(["keyframes", "fps"], [], Settings(), asking=asking)
+
+    assert len(candidates) > 2
+    for each in candidates:
+        assert (each.spec.permutations, each.spec.chunk_s, each.overrides.chunks) == (2, 60, asking.chunks)

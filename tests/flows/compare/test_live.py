@@ -13,8 +13,6 @@ from reelabel.live import LiveClient
 from tests.flows.cli.live.test_client import write_video
 from tests.flows.serve.live.server import live_server
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(scope="module")
 def server():
@@ -43,7 +41,7 @@ def jobs_of(*rows):
 
 def seen(model):
     """Return the times of the frames that each question saw, in order."""
-    return [[item.times_s[at] for item in prefix.items for at in range(item.frames)] for prefix, _ in model.asked]
+    return [[item.times_s[at] for item in prefix.items for at in range(item.frames)] for prefix, _ in model.requests]
 
 
 def test_a_question_sees_the_video_up_to_its_time(server, tmp_path):
@@ -71,13 +69,14 @@ def test_a_server_that_is_not_there_ends_the_evaluation_with_a_sentence():
 
 def test_a_question_sees_its_window_and_not_the_first_frames(server, tmp_path, monkeypatch):
     monkeypatch.setattr(live, "_WINDOW_S", 2)
-    server.model.asked.clear()
+    server.model.requests.clear()
 
     answer_live(jobs_of((write_video(tmp_path / "clip.mp4", seconds=8), None, None)), Settings(), url=server.url)
 
     assert 0 not in seen(server.model)[0]
 
 
+@pytest.mark.system
 def test_more_questions_than_may_wait_are_all_answered(server, tmp_path):
     clip = write_video(tmp_path / "clip.mp4", seconds=2)
 
@@ -86,6 +85,7 @@ def test_more_questions_than_may_wait_are_all_answered(server, tmp_path):
     assert results.failed == []
 
 
+@pytest.mark.system
 def test_frames_wait_for_a_connection_that_was_lost(server, tmp_path, monkeypatch):
     clients = []
 
@@ -104,7 +104,7 @@ def test_frames_wait_for_a_connection_that_was_lost(server, tmp_path, monkeypatc
 
     monkeypatch.setattr(live, "LiveClient", Client)
     monkeypatch.setattr(live, "_frames", dropping)
-    server.model.asked.clear()
+    server.model.requests.clear()
 
     results = answer_live(
         jobs_of((write_video(tmp_path / "clip.mp4", seconds=5), None, None)), Settings(), url=server.url

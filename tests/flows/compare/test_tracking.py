@@ -59,10 +59,10 @@ def test_the_login_of_mlflow_is_in_no_error(monkeypatch, end):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://u:hunter2@127.0.0.1:{port}{end}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
-    with pytest.raises(ConfigurationError, match=f"API request to http://127.0.0.1:{port}") as refused:
+    with pytest.raises(ConfigurationError, match=f"API request to http://127.0.0.1:{port}") as raised:
         open_experiment("known")
 
-    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+    assert "hunter2" not in "".join(traceback.format_exception(raised.value))
 
 
 @pytest.mark.parametrize("variable", ["MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"])
@@ -96,13 +96,13 @@ def test_a_run_that_cannot_be_logged_has_failed(client, monkeypatch):
 def test_an_evaluation_that_is_logged_again_logs_what_is_not_logged(client, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRUNCATE_LONG_VALUES", "false")
     experiment = open_experiment("known")
-    asked = evaluation(others=[replace(CANDIDATE, name="uniform:16", model="m" * 10_000)])
+    evaluated = evaluation(others=[replace(CANDIDATE, name="uniform:16", model="m" * 10_000)])
     with pytest.raises(ConfigurationError, match="cannot be used"):
-        experiment.log(asked)
+        experiment.log(evaluated)
     monkeypatch.delenv("MLFLOW_TRUNCATE_LONG_VALUES")
 
     for time in ("T01", "T02"):
-        open_experiment("known").log(replace(asked, created_at=f"2026-11-28{time}:00:00+00:00"))
+        open_experiment("known").log(replace(evaluated, created_at=f"2026-11-28{time}:00:00+00:00"))
 
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"])
     assert [(run.info.run_name, run.info.status) for run in runs] == [
@@ -135,7 +135,7 @@ def test_more_tasks_than_a_request_takes_are_logged(client):
 def test_tasks_whose_names_mlflow_does_not_take_are_metrics_of_their_own():
     tasks = ["what?", "what!", "what_", "long" * 100, "long" * 101, None]
 
-    figures = metrics_of(asked := evaluation(*tasks), asked.specs[0])
+    figures = metrics_of(evaluated := evaluation(*tasks), evaluated.specs[0])
 
     found = {name: value for name, value in figures.items() if name.startswith("task_accuracy/")}
     assert [*found.values()] == [0, 1, 2, 3, 4, 5]

@@ -7,10 +7,15 @@ from itertools import accumulate
 import polars as pl
 import pytest
 
-from flows.run.duplicates import DuplicateJobs, _named
-from tasks.domain import MAX_JOBS, Shard
+from flows.run.duplicates import DuplicateJobs, _described_jobs, _name_groups, find_duplicate_jobs
+from infra.settings import Settings, StoreSettings
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import MAX_JOBS, ModelIdentity, RunSpec, Shard
 from tasks.domain.chunks import cut_shard
-from tasks.manifest.digests import job_of
+from tasks.frame_cache.pool import current_fingerprints
+from tasks.manifest.check import without_questions
+from tasks.manifest.digests import job_digests, job_of
 from tasks.manifest.plan_file import PLAN_SCHEMA, split_into_shards
 from tasks.manifest.schema import ROW
 from tests.job_table import job_table
@@ -37,7 +42,7 @@ def duplicates(table):
         fingerprint=pl.concat_str(pl.lit("v-"), "video_uri"),
         group=pl.lit(7),
     )
-    return DuplicateJobs(rows=_named(same.sample(fraction=1, shuffle=True, seed=3)), unseen=3, jobs=1000)
+    return DuplicateJobs(rows=_name_groups(same.sample(fraction=1, shuffle=True, seed=3)), unseen=3, jobs=1000)
 
 
 def test_a_group_has_no_more_jobs_than_a_shard(table, duplicates):
@@ -59,11 +64,11 @@ def test_each_group_stays_together_and_its_first_job_is_asked_about_the_same_vid
 
     shards = [cut_shard(Shard(index=0, jobs=tuple(each)), {}) for each in jobs]
     assert max(map(len, jobs)) <= MAX_JOBS
-    asked = [each for shard in shards for each in shard.shard.jobs if each.group]
-    assert len(asked) == 4
-    assert {each.video_uri for each in asked} == {"s000.mp4", f"s{MAX_JOBS}.mp4"}  # of both questions
+    first_jobs = [each for shard in shards for each in shard.shard.jobs if each.group]
+    assert len(first_jobs) == 4
+    assert {each.video_uri for each in first_jobs} == {"s000.mp4", f"s{MAX_JOBS}.mp4"}  # of both questions
     copies = {first: found for shard in shards for first, found in shard.copies.items()}
-    assert copies.keys() == {each.job_id for each in asked}
+    assert copies.keys() == {each.job_id for each in first_jobs}
     assert all(copy.fingerprint == f"v-{copy.video_uri}" for found in copies.values() for copy in found)
     assert sum(map(len, copies.values())) + sum(len(shard.shard.jobs) for shard in shards) == len(table)
 
@@ -80,7 +85,59 @@ def test_jobs_of_groups_are_read_in_parts_of_whole_groups(table, duplicates):
 
 def test_of_a_selection_only_what_is_selected_is_asked_or_copied(table, duplicates):
     [rows] = table.parts()
-    places = rows.filter(pl.col("job_id").is_in(["same-005-0", "same-006-0", "same-006-1", "other-1"]))[ROW]
-    chosen = table.chosen(pl.Series(range(table.rows)).is_in(places.implode()).to_numpy())
+    row_numbers = rows.filter(pl.col("job_id").is_in(["same-005-0", "same-006-0", "same-006-1", "other-1"]))[ROW]
+    chosen = table.chosen(pl.Series(range(table.rows)).is_in(row_numbers.implode()).to_numpy())
 
     assert duplicates.describe(chosen) == "Once per duplicate: 3 jobs to ask, whose answers are copied to 1 more."
+
+
+@pytest.fixture
+def seen(tmp_path):
+    """Return a function that finds which jobs are about videos that were described as they are now, by their ids."""
+
+    def seen(jobs, *, described, changed=""):
+        objects = ObjectStore(StoreSettings())
+        paths = {path: tmp_path / path for path in {each.video_uri for each in jobs}}
+        for path in paths.values():
+            path.write_bytes(b"a video")
+        [part] = job_table([replace(each, video_uri=str(paths[each.video_uri])) for each in jobs]).parts()
+        digests = job_digests(without_questions(part)).rename("video_digest")
+        known = part.select("video_uri").with_columns(digests).unique("video_digest")
+        known = known.filter(pl.col("video_uri").is_in([str(paths[name]) for name in described]))
+        versions = current_fingerprints(objects, known["video_uri"].to_list())
+        versions = known.select("video_digest", source_fingerprint=pl.Series(versions), key=pl.lit("k"))
+        for name in changed:
+            (tmp_path / f"{name}.mp4").write_bytes(b"another video")
+        rows = _described_jobs(part, versions, objects)
+        return dict(zip(rows["job_id"].to_list(), rows["question"].to_list(), strict=True))
+
+    return seen
+
+
+def test_jobs_ask_the_same_if_only_their_videos_differ(seen):
+    jobs = [
+        job("a"),
+        job("b"),
+        job("other prompt", video_uri="a.mp4", prompt="Which?"),
+        job("other choices", video_uri="a.mp4", choices=("yes", "maybe")),
+        job("other task", video_uri="a.mp4", task="colour"),
+        job("a part", video_uri="a.mp4", start_s=1.0, end_s=2.0),
+    ]
+
+    found = seen(jobs, described=["a.mp4", "b.mp4"])
+
+    assert found["a"] == found["b"] == found["a part"]
+    assert len(set(found.values())) == 4
+
+
+def test_a_video_that_was_never_described_or_has_changed_since_is_not_compared(seen):
+    found = seen([job("a"), job("b"), job("c")], described=["a.mp4", "b.mp4"], changed="b")
+
+    assert found.keys() == {"a"}
+
+
+def test_answers_about_chunks_are_not_copied():
+    spec = RunSpec(model=ModelIdentity(name="m"), chunk_s=2, chunk_rule="majority", once_per_duplicate=0.9)
+
+    with pytest.raises(ConfigurationError, match="not about chunks; leave it out, or set chunk_s to 0"):
+        find_duplicate_jobs(job_table([job("a")]), Settings(), None, spec)

@@ -14,42 +14,42 @@ __all__ = ["make_plan", "run"]
 
 
 @pytest.fixture
-def told(caplog, monkeypatch):
+def warnings(caplog, monkeypatch):
     """Return a function that returns what was logged since its last call."""
     caplog.set_level(logging.INFO, "of a flow run")
     monkeypatch.setattr(remote, "get_run_logger", lambda: logging.getLogger("of a flow run"))
 
-    def told():
+    def warnings():
         messages = [record.getMessage() for record in caplog.records]
         caplog.clear()
         return messages
 
-    return told
+    return warnings
 
 
 def alarm(patience_s=0, waiting="", model=None):
     return IdleAlarm(model=model, waiting=dict.fromkeys(("extract", "infer"), lambda: waiting), patience_s=patience_s)
 
 
-def missing(told):
-    return [message.split()[1] for message in told()]
+def missing(warnings):
+    return [message.split()[1] for message in warnings()]
 
 
-def test_a_plan_that_nobody_works_on_is_reported_with_the_commands_that_start_workers(db, make_plan, told):
+def test_a_plan_that_nobody_works_on_is_reported_with_the_commands_that_start_workers(db, make_plan, warnings):
     alarm(model="hub/one").check(plan_state(db, make_plan().plan_id))
 
-    extract, infer = told()
+    extract, infer = warnings()
     assert extract == "No extract worker has a shard: start one by `reelabel worker extract`."
     command = "reelabel worker infer --model hub/one"
     assert infer == f"No infer worker has a shard: start one by `{command}`, unless one is loading its model."
 
 
-def test_a_stage_is_missed_only_while_it_has_work_that_nobody_does(db, make_plan, told):
+def test_a_stage_is_missed_only_while_it_has_work_that_nobody_does(db, make_plan, warnings):
     plan = make_plan(shards=2)
 
     def check():
         alarm().check(plan_state(db, plan.plan_id))
-        return missing(told)
+        return missing(warnings)
 
     def lease(work):
         return claim(db, plan.plan_id, work, holder="there", lease_s=60)
@@ -69,18 +69,20 @@ def test_a_stage_is_missed_only_while_it_has_work_that_nobody_does(db, make_plan
     assert check() == []
 
 
-def test_what_the_flow_runs_of_a_stage_wait_for_is_told_with_it(db, make_plan, told):
+def test_what_the_flow_runs_of_a_stage_wait_for_is_reported_with_it(db, make_plan, warnings):
     alarm(waiting="1 flow run of extract/cpu in work pool cpu, which is paused").check(
         plan_state(db, make_plan().plan_id)
     )
 
-    assert told()[0].endswith("`reelabel worker extract`; 1 flow run of extract/cpu in work pool cpu, which is paused.")
+    assert warnings()[0].endswith(
+        "`reelabel worker extract`; 1 flow run of extract/cpu in work pool cpu, which is paused."
+    )
 
 
-def test_workers_get_time_to_start(db, make_plan, told):
+def test_workers_get_time_to_start(db, make_plan, warnings):
     alarm(patience_s=60).check(plan_state(db, make_plan().plan_id))
 
-    assert told() == []
+    assert warnings() == []
 
 
 def test_the_name_of_a_model_is_quoted_for_a_shell():

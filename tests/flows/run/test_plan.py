@@ -1,5 +1,6 @@
 """What happens to the plans of a run."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from flows.run.questions import prepare_questions
 from flows.run.request import ClassifyRequest, QuestionOptions
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
-from infra.settings import ChunkOptions, DatabaseSettings, ResultsSettings
+from infra.settings import ChunkOptions, DatabaseSettings, ResultsSettings, Settings
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
@@ -215,7 +216,38 @@ def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, 
         assert write_report_page(nowhere, ready.key.run_id, settings) is None
 
 
-def test_what_a_run_has_to_do_is_said_in_words_that_fit_questions_and_descriptions():
+def test_the_work_of_a_run_is_described_for_questions_and_for_descriptions():
     assert (
         size_line("demo", total=1200, jobs=96, shards=1, model="m") == "demo: 1,200 jobs, 96 to do in 1 shard, with m."
     )
+
+
+def test_a_run_that_joins_a_plan_has_what_is_left_of_it_to_do(ready_for):
+    with ready_for() as first, ready_for() as ready:
+        plan = Planner.of(first).plan()
+        with ready.database.begin() as connection:
+            connection.execute(SHARD.update().values(jobs=1))
+            for index, state in enumerate(("extracted", "done"), 1):
+                connection.execute(SHARD.insert().values(plan_id=plan.plan_id, shard_index=index, jobs=1, state=state))
+
+        planner = Planner.of(ready)
+
+        assert planner.plan() == plan
+        assert planner.done_before == [2]
+        assert read_run(ready.database, ready.key.run_id)["shards_total"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"run": {"max_cost": 1}}, "run.max_cost needs a price: set cost.per_gpu_hour, cost.per_cpu_hour or both."),
+        ({}, "No database or store is configured; set REELABEL_DATABASE_URL and REELABEL_STORE_URI"),
+        ({"store": {"uri": "file:///tmp"}}, "No database or store is configured"),
+        ({"database": {"url": "postgresql://h/d"}}, "No database or store is configured"),
+    ],
+)
+def test_a_run_without_what_it_needs_is_refused_before_it_looks_for_its_manifest(settings, message):
+    opened = open_run(ClassifyRequest(manifest="/gone.parquet"), Settings(**settings), prepare_questions)
+
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"), opened:
+        pass

@@ -8,7 +8,7 @@ from flows.run.progress import Progress
 from flows.shard.report import ShardReport
 from infra.errors import BudgetReachedError
 from infra.settings import CostSettings
-from tasks.domain import RunPhase
+from tasks.domain import RunPhase, WallClockProfile
 from tasks.domain.cost import tallied
 from tasks.plans.plan import ShardSums
 
@@ -72,3 +72,41 @@ def _hash_for(seconds):
     ends_s, data = time.perf_counter() + seconds, bytes(1_000_000)
     while time.perf_counter() < ends_s:
         hashlib.sha256(data)
+
+
+def test_the_time_of_engines_elsewhere_replaces_that_of_the_run_but_for_its_own_parts():
+    progress = Progress(processes=1)
+    progress.profile = WallClockProfile(clock_s=iter([0.0, 1.0, 3.0, 10.0, *[10.0] * 20]).__next__)
+    with progress.profile.doing(RunPhase.SETUP):
+        pass
+    with progress.profile.doing(RunPhase.ELSEWHERE):
+        pass
+    engines = {"engine start": 40.0, "answer": 20.0, "setup": 9e9, "audit": 9e9, "work elsewhere": 9e9}
+
+    progress.take_over(ShardSums(tallied("engines_ms", engines) | {"jobs_labelled": 2}, engines=2, gpus=4), earlier={})
+
+    wall_ms = progress.columns()["wall_ms"]
+    assert {part: wall_ms[part] for part in ("engine start", "answer")} == {"engine start": 20.0, "answer": 10.0}
+    assert wall_ms["setup"] == 2000
+    assert not {"work elsewhere", "audit"} & wall_ms.keys()
+
+
+def test_what_a_plan_takes_over_adds_to_earlier_plans_and_never_shrinks_engines():
+    progress = Progress(processes=1)
+
+    progress.take_over(ShardSums({"jobs_labelled": 2, "jobs_failed": 1}, engines=3, gpus=6), earlier={})
+    assert (progress.jobs_ended, progress.engines, progress.gpus) == (3, 3, 6)
+    progress.take_over(ShardSums({"jobs_labelled": 4}, engines=1, gpus=2), earlier={"jobs_labelled": 2})
+
+    assert (progress.jobs_ended, progress.engines, progress.gpus) == (6, 3, 6)
+
+
+def test_without_a_price_or_a_limit_no_run_is_over_its_budget():
+    spent = {"jobs_labelled": 1, "gpu_ms": 9e12, "engines_ms.answer": 1.0}
+    unpriced, unlimited = Progress(processes=1, max_cost=1), Progress(processes=1, prices=CostSettings(per_gpu_hour=1))
+    for progress in (unpriced, unlimited):
+        progress.take_over(ShardSums(spent, engines=1, gpus=1), earlier={})
+        progress.require_budget()
+
+    assert unpriced.columns()["cost"] is None
+    assert unlimited.columns()["cost"] == pytest.approx(2.5e6)

@@ -23,18 +23,18 @@ from tests.flows.run.worker_processes import (
     db,
     environment,
     make_clip,
-    manifest,
+    numbered_manifest,
     start,
     until,
     videos,
 )
 
-__all__ = ["db", "environment", "make_clip", "manifest", "start", "videos"]
+__all__ = ["db", "environment", "make_clip", "numbered_manifest", "start", "videos"]
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
 
 RECONCILED = f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures."
-TOLD_WITHIN_S = 30
+WARNED_WITHIN_S = 30
 SCRIPTS = Path(sys.executable).parent
 
 
@@ -46,20 +46,20 @@ def small_workers(monkeypatch):
 
 
 @pytest.fixture
-def asked():
+def request_counts():
     """How often each question has reached the model server."""
     return Counter()
 
 
 @pytest.fixture
-def answer(asked):
+def answer(request_counts):
     counting = threading.Lock()
 
     def answer(path, body):
         found = re.search(r"Is it number (\d+)\?", str(body))
         if found and path.endswith("/completions"):
             with counting:
-                asked[int(found[1])] += 1
+                request_counts[int(found[1])] += 1
 
     return answer
 
@@ -70,22 +70,24 @@ def plan_of(dataset, db, *columns):
         return connection.execute(of_plan).all()
 
 
-def test_a_run_without_workers_says_how_to_start_them_and_so_they_start(start, environment, manifest, db):
+def test_a_run_without_workers_says_how_to_start_them_and_so_they_start(start, environment, numbered_manifest, db):
     port = free_port()
-    run = start("classify", manifest, "--dataset", "nobody", REELABEL_METRICS_PORT=str(port))
+    run = start("classify", numbered_manifest, "--dataset", "nobody", REELABEL_METRICS_PORT=str(port))
     until(lambda: plan_of("nobody", db, SHARD.c.shard_index), run)
     planned_s = time.monotonic()
     until(lambda: run.log.read_text().count("worker has a shard: start one by") == 2, run)
-    told_s = time.monotonic() - planned_s
-    told = dict(re.findall(r"No (\w+) worker has a shard: start one by `(.+?)`", run.log.read_text()))
+    waited_s = time.monotonic() - planned_s
+    commands = dict(re.findall(r"No (\w+) worker has a shard: start one by `(.+?)`", run.log.read_text()))
     status = reelabel_process(environment, "status").stdout
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
         exported = page.read().decode()
 
     in_a_shell = environment | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
     workers = [
-        subprocess.Popen(f"exec {line}", shell=True, env=in_a_shell, cwd=Path(manifest).parent, start_new_session=True)
-        for line in told.values()
+        subprocess.Popen(
+            f"exec {line}", shell=True, env=in_a_shell, cwd=Path(numbered_manifest).parent, start_new_session=True
+        )
+        for line in commands.values()
     ]
     try:
         assert run.wait(START_S) == 0, run.log.read_text()
@@ -94,19 +96,19 @@ def test_a_run_without_workers_says_how_to_start_them_and_so_they_start(start, e
             worker.terminate()
             worker.wait()
 
-    assert told == {"extract": "reelabel worker extract", "infer": "reelabel worker infer"}
-    assert told_s < TOLD_WITHIN_S
+    assert commands == {"extract": "reelabel worker extract", "infer": "reelabel worker infer"}
+    assert waited_s < WARNED_WITHIN_S
     assert f"reelabel_run_jobs_left {JOBS}.0" in exported
-    assert all(f"No {stage} worker has a shard: start one by `{line}`" in status for stage, line in told.items())
+    assert all(f"No {stage} worker has a shard: start one by `{line}`" in status for stage, line in commands.items())
     assert RECONCILED in run.log.read_text()
 
 
 def test_of_two_extract_workers_one_is_killed_and_the_other_takes_its_shards(
-    start, environment, manifest, db, videos, asked
+    start, environment, numbered_manifest, db, videos, request_counts
 ):
     for page in videos.pages.values():
         page.pause_s, page.step_bytes = 0.3, 1 << 20
-    run = start("classify", manifest, "--dataset", "killed")
+    run = start("classify", numbered_manifest, "--dataset", "killed")
     start("worker", "infer")
     killed, other = start("worker", "extract"), start("worker", "extract")
 
@@ -125,7 +127,7 @@ def test_of_two_extract_workers_one_is_killed_and_the_other_takes_its_shards(
     shards = plan_of("killed", db, SHARD.c.shard_index, SHARD.c.state, SHARD.c.attempts)
     assert {shard.shard_index for shard in shards if shard.attempts} == left
     assert {shard.state for shard in shards} == {"done"}
-    assert asked == dict.fromkeys(range(JOBS), 1)
+    assert request_counts == dict.fromkeys(range(JOBS), 1)
     with db.connect() as connection:
         rows = select(func.count(), func.count(RESULT.c.job_id.distinct())).where(RESULT.c.dataset == "killed")
         assert connection.execute(rows).one() == (JOBS, JOBS)

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.xdist_group("test_evaluate")
 def test_labels_of_a_model_that_took_the_place_of_another_are_not_written(own_environment, engine, tmp_path):
     jobs = make_demo(tmp_path, seed=11, clips=40)
     jobs.write_parquet(tmp_path / "clips.parquet")
-    prompts, asked, replaced = set(jobs["prompt"]), [], []
+    prompts, requests, replaced = set(jobs["prompt"]), [], []
 
     def replace(_path, body):
         text = body["messages"][-1]["content"][-1]["text"] if body and "messages" in body else ""
         if any(prompt in text for prompt in prompts):
-            asked.append(text)
-        if len(asked) > 2.75 * len(jobs):  # in the middle of the third run
+            requests.append(text)
+        if len(requests) > 2.75 * len(jobs):  # in the middle of the third run
             replaced.append(True)
 
     def classify(dataset, url):

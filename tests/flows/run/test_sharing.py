@@ -17,6 +17,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import CHUNK, PLAN, RESULT, RUN, SHARD
 from tasks.demo.clips import make_demo
 from tests.flows.runs import environment_of, served_by
+from tests.manifests import upload
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
 
@@ -30,14 +31,12 @@ END_S = 20
 def store_demo(folder, services, *, clips):
     root = f"{services.store.uri}/{folder.name}"
     make_demo(folder, seed=5, clips=clips, uri_prefix=root).write_parquet(folder / "manifest.parquet")
-    objects = ObjectStore(services.store)
-    for path in folder.iterdir():
-        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    upload(folder, services.store, root)
     return f"{root}/manifest.parquet"
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, prefect_services):
+def demo_manifest(tmp_path_factory, prefect_services):
     """Enough jobs for six shards."""
     return store_demo(tmp_path_factory.mktemp("shared"), prefect_services, clips=CLIPS)
 
@@ -106,21 +105,21 @@ def plan_files(engine, dataset, store):
     return [each.uri for plan in plans for each in ObjectStore(store).list(f"{store.uri}/plans/{plan}")]
 
 
-def asked_by_run(engine, dataset):
+def job_counts_by_run(engine, dataset):
     query = select(RUN.c.jobs_labelled + RUN.c.jobs_failed).where(RUN.c.dataset == dataset).order_by(RUN.c.started_at)
     with engine.connect() as connection:
         return connection.execute(query).scalars().all()
 
 
-def test_two_simultaneous_runs_of_one_manifest_ask_each_job_once(start, engine, manifest):
-    both = [start("classify", manifest, "--dataset", "both") for _ in range(2)]
+def test_two_simultaneous_runs_of_one_manifest_ask_each_job_once(start, engine, demo_manifest):
+    both = [start("classify", demo_manifest, "--dataset", "both") for _ in range(2)]
     printed = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
 
     assert [process.returncode for process in both] == [0, 0], printed
     assert all(f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in text for text in printed)
-    asked = asked_by_run(engine, "both")
-    assert sum(asked) == JOBS
-    assert min(asked) > 0
+    counts = job_counts_by_run(engine, "both")
+    assert sum(counts) == JOBS
+    assert min(counts) > 0
     assert count(engine, "both", PLAN) == 1
 
 
@@ -144,8 +143,8 @@ def test_runs_by_chunks_that_are_killed_and_shared_end_as_an_undisturbed_one(sta
 
     whole = run("by-chunks")
     began_s = wait_for_rows("by-chunks", whole)
-    said = whole.communicate(timeout=TIMEOUT_S)[0]
-    assert whole.returncode == 0, said
+    output = whole.communicate(timeout=TIMEOUT_S)[0]
+    assert whole.returncode == 0, output
     took_s = time.monotonic() - began_s
 
     killed = run("by-chunks-killed")
@@ -159,20 +158,20 @@ def test_runs_by_chunks_that_are_killed_and_shared_end_as_an_undisturbed_one(sta
     printed = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
 
     assert [process.returncode for process in both] == [0, 0], printed
-    told = f"killed {delay_s:.2f} s after its first rows, with {before} of them"
-    assert before > 0, told
+    moment = f"killed {delay_s:.2f} s after its first rows, with {before} of them"
+    assert before > 0, moment
     labels, chunks = chunk_labels(engine, "by-chunks")
     assert len(labels) == 3 * FILMS < len(chunks)
-    assert chunk_labels(engine, "by-chunks-killed") == (labels, chunks), told
-    assert sum(asked_by_run(engine, "by-chunks-killed")[1:]) == 3 * FILMS - before, told
+    assert chunk_labels(engine, "by-chunks-killed") == (labels, chunks), moment
+    assert sum(job_counts_by_run(engine, "by-chunks-killed")[1:]) == 3 * FILMS - before, moment
     reconciled = f"Reconciled: {len(labels)} jobs = {len(labels)} labels + 0 failures, from {len(chunks)} chunks"
     assert all(reconciled in " ".join(text.split()) for text in printed)
     assert not plan_files(engine, "by-chunks-killed", prefect_services.store)
 
 
-def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, manifest, prefect_services):
-    elsewhere = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": 0, "RUN_INFER_FLOWS": 0}
-    run = start("classify", manifest, "--dataset", "staged", **elsewhere)
+def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, demo_manifest, prefect_services):
+    settings = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": 0, "RUN_INFER_FLOWS": 0}
+    run = start("classify", demo_manifest, "--dataset", "staged", **settings)
     while not count(engine, "staged", PLAN) and run.poll() is None:
         time.sleep(0.1)
     stages = [start("worker", "extract", "--idle-timeout", "8", EXTRACT_RAY_ADDRESS="local")]
@@ -183,17 +182,17 @@ def test_a_ray_cluster_extracts_and_another_process_answers(start, engine, manif
 
     printed = run.communicate(timeout=TIMEOUT_S)[0]
     stages[1].terminate()
-    said = [stage.communicate(timeout=TIMEOUT_S)[0] for stage in stages]
+    outputs = [stage.communicate(timeout=TIMEOUT_S)[0] for stage in stages]
 
-    assert run.returncode == 0, (printed, said)
+    assert run.returncode == 0, (printed, outputs)
     assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in printed
-    extracted = int(re.search(r"Extracted (\d+) shard", said[0])[1])
+    extracted = int(re.search(r"Extracted (\d+) shard", outputs[0])[1])
     assert extracted > 4
-    assert asked_by_run(engine, "staged") == [JOBS]
+    assert job_counts_by_run(engine, "staged") == [JOBS]
     assert not plan_files(engine, "staged", prefect_services.store)
 
 
-def test_a_run_starts_flows_in_both_pools_and_remote_workers_execute_them(start, engine, manifest, tmp_path):
+def test_a_run_starts_flows_in_both_pools_and_remote_workers_execute_them(start, engine, demo_manifest, tmp_path):
     deployed = start("deploy", RUN_EXECUTOR="remote")
     assert "infer/gpu" in deployed.communicate(timeout=TIMEOUT_S)[0]
     for pool in ("cpu", "gpu"):
@@ -201,12 +200,12 @@ def test_a_run_starts_flows_in_both_pools_and_remote_workers_execute_them(start,
         home.mkdir()
         start("worker", "start", "--pool", pool, "--type", "process", module="prefect", cwd=home, HOME=home)
 
-    run = start("classify", manifest, "--dataset", "pools", RUN_EXECUTOR="remote", RUN_EXTRACT_FLOWS=2)
+    run = start("classify", demo_manifest, "--dataset", "pools", RUN_EXECUTOR="remote", RUN_EXTRACT_FLOWS=2)
     printed = run.communicate(timeout=TIMEOUT_S)[0]
 
     assert run.returncode == 0, printed
     assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in printed
-    assert asked_by_run(engine, "pools") == [JOBS]
+    assert job_counts_by_run(engine, "pools") == [JOBS]
     holders = select(SHARD.c.holder.distinct()).join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id)
     with engine.connect() as connection:
         (holder,) = connection.execute(holders.where(PLAN.c.dataset == "pools")).scalars()
@@ -218,10 +217,10 @@ def test_a_run_starts_flows_in_both_pools_and_remote_workers_execute_them(start,
     assert cost["bottleneck"]
     assert "jobs per second" in printed
 
-    chosen = ("--ids", "clip-0000-colour,clip-0001-shape", "--force", "--manifest", manifest, "--dataset", "pools")
+    chosen = ("--ids", "clip-0000-colour,clip-0001-shape", "--force", "--manifest", demo_manifest, "--dataset", "pools")
     again = start("backfill", *chosen, RUN_EXECUTOR="remote")
     printed = again.communicate(timeout=TIMEOUT_S)[0]
 
     assert again.returncode == 0, printed
-    assert asked_by_run(engine, "pools") == [JOBS, 2]
+    assert job_counts_by_run(engine, "pools") == [JOBS, 2]
     assert count(engine, "pools") == JOBS

@@ -1,12 +1,13 @@
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from flows.cli.options import choose
 from flows.run.request import NO_OVERRIDES, QuestionOptions
-from flows.run.spec import engine_settings, make_spec, native_warning, resolve_spec
+from flows.run.spec import engine_settings, make_spec, native_warning, require_model, resolve_spec
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.model.engine.vllm_backend import engine_config
@@ -28,12 +29,12 @@ def model_info():
 
 def test_sampling_settings_reach_the_spec(model_info, monkeypatch):
     monkeypatch.setenv("REELABEL_SAMPLING_SAMPLER", "dynamic")
-    monkeypatch.setenv("REELABEL_SAMPLING_MAX_DURATION_S", "60")
+    monkeypatch.setenv("REELABEL_SAMPLING_JPEG_QUALITY", "90")
     monkeypatch.setenv("REELABEL_SAMPLING_DROP_SIMILAR", "0.95")
 
     sampling = make_spec(model_info, Settings()).sampling
 
-    assert (sampling.sampler, sampling.max_duration_s, sampling.drop_similar) == ("dynamic", 60, 0.95)
+    assert (sampling.sampler, sampling.jpeg_quality, sampling.drop_similar) == ("dynamic", 90, 0.95)
     assert sampling.size_multiple_px == model_info.size_multiple_px
 
 
@@ -57,15 +58,8 @@ def test_options_of_a_run_override_the_settings(model_info):
     assert other.jpeg_quality == 90
 
 
-def test_choice_orders_come_from_the_run_or_the_settings(model_info):
-    settings = Settings(model={"permutations": 2})
-
-    assert make_spec(model_info, settings).permutations == 2
-    assert make_spec(model_info, settings, worded(permutations=4)).permutations == 4
-
-
 def test_a_run_without_options_has_the_spec_of_the_settings(model_info):
-    settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
+    settings = Settings(sampling={"sampler": "dynamic", "fps": 9})
 
     assert make_spec(model_info, settings, QuestionOptions()).spec_id == make_spec(model_info, settings).spec_id
 
@@ -78,13 +72,13 @@ def test_another_lossless_encoding_does_not_change_the_spec(model_info, monkeypa
 
 
 def test_the_wording_of_a_run_overrides_the_settings_and_is_part_of_the_spec(model_info):
-    settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
+    settings = Settings(model={"system_prompt": "Be brief.", "template": "{prompt} {choices}"})
 
     as_set = make_spec(model_info, settings)
-    changed = make_spec(model_info, settings, worded(examples="Q: two."))
+    changed = make_spec(model_info, settings, worded(template="{choices} {prompt}"))
 
-    assert (as_set.system_prompt, as_set.examples) == ("Be brief.", "Q: one.")
-    assert (changed.system_prompt, changed.examples) == ("Be brief.", "Q: two.")
+    assert (as_set.system_prompt, as_set.template) == ("Be brief.", "{prompt} {choices}")
+    assert (changed.system_prompt, changed.template) == ("Be brief.", "{choices} {prompt}")
     assert changed.spec_id != as_set.spec_id
 
 
@@ -101,12 +95,11 @@ def test_whatever_a_server_changes_in_the_answers_is_part_of_the_spec(model_info
 
 
 def test_routing_settings_apply_only_where_samplers_are_chosen_by_job(model_info):
-    settings = Settings(
-        sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
-    )
+    settings = Settings(sampling={"escalate_below": 0.5})
+    routed = {"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ("order",)}
 
-    auto = make_spec(model_info, settings, sampled(sampler="auto")).sampling
-    cascade = make_spec(model_info, settings).sampling
+    auto = make_spec(model_info, settings, sampled(sampler="auto", **routed)).sampling
+    cascade = make_spec(model_info, settings, sampled(dense_sampler="fps")).sampling
     plain = [
         make_spec(model_info, settings, overrides).sampling
         for overrides in (sampled(escalate_below=0), sampled(sampler="uniform"))
@@ -208,14 +201,15 @@ def test_a_native_sampler_that_is_not_known_is_reported_where_it_is_used(model_i
 
 
 def test_frames_that_are_not_to_be_replaced_say_nothing_about_keyframes(model_info):
-    settings = Settings(sampling={"sampler": "fps", "frame_recovery": False})
+    base = make_spec(model_info, Settings(), sampled(sampler="fps", frame_recovery=False))
 
-    assert make_spec(model_info, settings).sampling.frame_recovery is False
-    assert make_spec(model_info, settings, sampled(sampler="auto")).sampling.frame_recovery is False
-    assert make_spec(model_info, settings, sampled(sampler="keyframes")).sampling.frame_recovery is None
+    assert base.sampling.frame_recovery is False
+    for sampler, kept in (("fps", False), ("keyframes", None)):
+        changed = sampled(sampler=sampler)
+        assert make_spec(model_info, Settings(), changed, base=base).sampling.frame_recovery is kept
 
 
-def test_hdr_is_shown_as_the_run_says_else_as_the_settings_say(model_info):
+def test_the_option_of_a_run_for_hdr_replaces_that_of_the_settings(model_info):
     settings = Settings(sampling={"hdr": "as_decoded"})
 
     assert make_spec(model_info, settings).sampling.hdr == "as_decoded"
@@ -227,15 +221,15 @@ def test_tasks_are_named_by_commas():
     assert choose(SamplingOptions, {"still_tasks": "colour"}).still_tasks == ("colour",)
 
 
-@pytest.mark.parametrize("asked", [{"sampling": {"num_frames": 32}}, {"prompts": {"permutations": 2}}, {}])
-def test_only_the_model_option_changes_the_model(model_info, asked):
+@pytest.mark.parametrize("options", [{"sampling": {"num_frames": 32}}, {"prompts": {"permutations": 2}}, {}])
+def test_only_the_model_option_changes_the_model(model_info, options):
     mine = model_info.identity.model_copy(update={"name": "mine"})
     base = make_spec(model_info, Settings()).model_copy(update={"model": mine})
 
     with pytest.raises(ConfigurationError, match=r"the earlier run's model .*its model was mine.* to use"):
-        resolve_spec(QuestionOptions(**asked), Settings(), base=base)
-    _, named = resolve_spec(QuestionOptions(**asked, model=str(TINY_MODEL)), Settings(), base=base)
-    _, same = resolve_spec(QuestionOptions(**asked), Settings(), base=make_spec(model_info, Settings()))
+        resolve_spec(QuestionOptions(**options), Settings(), base=base)
+    _, named = resolve_spec(QuestionOptions(**options, model=str(TINY_MODEL)), Settings(), base=base)
+    _, same = resolve_spec(QuestionOptions(**options), Settings(), base=make_spec(model_info, Settings()))
 
     assert named.model == same.model == model_info.identity
 
@@ -294,16 +288,16 @@ def chunked(**options):
     return QuestionOptions(chunks=ChunkOptions(**options))
 
 
-def test_chunks_are_the_runs_the_earlier_runs_or_the_settings_and_part_of_the_spec(model_info):
-    settings = Settings(chunks={"chunk_s": 60})
-    plain, cut = make_spec(model_info, Settings()), make_spec(model_info, settings)
+def test_chunks_are_the_runs_or_the_earlier_runs_and_part_of_the_spec(model_info):
+    settings = Settings()
+    plain, cut = make_spec(model_info, settings), make_spec(model_info, settings, chunked(chunk_s=60))
 
     assert (cut.chunk_s, cut.chunk_rule, plain.chunk_s, plain.chunk_rule) == (60, "majority", None, None)
     assert "chunk_s" not in plain.model_dump()
-    assert make_spec(model_info, settings, chunked(chunk_s=0)).spec_id == plain.spec_id != cut.spec_id
-    found = make_spec(model_info, settings, chunked(chunk_rule="any:red"))
+    assert make_spec(model_info, settings, chunked(chunk_s=0), base=cut).spec_id == plain.spec_id != cut.spec_id
+    found = make_spec(model_info, settings, chunked(chunk_rule="any:red"), base=cut)
     assert (found.chunk_s, found.chunk_rule) == (60, "any:red")
-    assert make_spec(model_info, Settings(), base=found).spec_id == found.spec_id
+    assert make_spec(model_info, settings, base=found).spec_id == found.spec_id
     assert len({plain.spec_id, cut.spec_id, found.spec_id}) == 3
 
 
@@ -358,3 +352,26 @@ def test_a_model_for_choosing_that_is_missing_is_named(model_info, tmp_path):
 
     with pytest.raises(ModelError, match=r"There is no model folder .*gone"):
         make_spec(model_info, settings, sampled(sampler="relevant"))
+
+
+@pytest.mark.parametrize(
+    ("flow", "parameters", "settings", "is_refused"),
+    [
+        ("classify", {}, {"model": {"name": None}}, True),
+        ("classify", {"overrides": {"model": ""}}, {"model": {"name": None}}, True),
+        ("classify", {"overrides": {"model": "m"}}, {"model": {"name": None}}, False),
+        ("classify", {"options": {"model": "m"}}, {"model": {"name": None}}, True),
+        ("classify", {}, {"model": {"name": "m"}}, False),
+        ("classify", {}, {"model": {"name": None, "backend": "openai"}}, False),
+        ("describe", {}, {"describe": {"model": None}}, True),
+        ("describe", {"overrides": {"model": "m"}}, {"describe": {"model": None}}, True),
+        ("describe", {"options": {"model": "m"}}, {"describe": {"model": None}}, False),
+        ("describe", {}, {"model": {"name": None}, "describe": {"model": "m"}}, False),
+        ("maintain", {}, {"model": {"name": None}, "describe": {"model": None}}, False),
+    ],
+)
+def test_a_schedule_needs_a_model_by_its_parameters_or_the_settings(flow, parameters, settings, is_refused):
+    refused = pytest.raises(ReelabelError, match=r"(?i)model") if is_refused else nullcontext()
+
+    with refused:
+        require_model(flow, parameters, Settings(**settings))

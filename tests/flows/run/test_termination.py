@@ -13,13 +13,13 @@ from tests.flows.run.worker_processes import (
     db,
     environment,
     make_clip,
-    manifest,
+    numbered_manifest,
     start,
     until,
     videos,
 )
 
-__all__ = ["db", "environment", "make_clip", "manifest", "start", "videos"]
+__all__ = ["db", "environment", "make_clip", "numbered_manifest", "start", "videos"]
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_api")]
 
@@ -33,20 +33,20 @@ def leases_do_not_expire(monkeypatch):
 
 
 @pytest.fixture
-def asked():
+def request_received():
     """Whether the model server has been asked about a video."""
     return threading.Event()
 
 
 @pytest.fixture
-def answer(asked):
+def answer(request_received):
     """The model server never answers."""
     ended = threading.Event()
 
     def answer(_path, body):
         if "Is it number" not in str(body):  # the check of the server at the start
             return None
-        asked.set()
+        request_received.set()
         ended.wait()
         return 503, "Stopped."
 
@@ -67,8 +67,8 @@ def terminate(process):
     return process.wait(timeout=END_S)
 
 
-def test_an_extract_worker_whose_downloads_stall_hands_back_its_shards(start, manifest, db, stalled):
-    start("classify", manifest, "--dataset", "extracting")
+def test_an_extract_worker_whose_downloads_stall_hands_back_its_shards(start, numbered_manifest, db, stalled):
+    start("classify", numbered_manifest, "--dataset", "extracting")
     worker = start("worker", "extract")
     until(stalled, worker)
     assert count_leases(db, "extracting", "extract")
@@ -78,11 +78,13 @@ def test_an_extract_worker_whose_downloads_stall_hands_back_its_shards(start, ma
     assert not count_leases(db, "extracting", "extract")
 
 
-def test_an_infer_worker_whose_server_does_not_answer_hands_back_its_shards(start, manifest, db, asked):
-    start("classify", manifest, "--dataset", "inferring")
+def test_an_infer_worker_whose_server_does_not_answer_hands_back_its_shards(
+    start, numbered_manifest, db, request_received
+):
+    start("classify", numbered_manifest, "--dataset", "inferring")
     start("worker", "extract")
     worker = start("worker", "infer")
-    until(asked.is_set, worker)
+    until(request_received.is_set, worker)
     assert count_leases(db, "inferring", "infer")
 
     assert terminate(worker) == 128 + signal.SIGTERM
@@ -90,9 +92,9 @@ def test_an_infer_worker_whose_server_does_not_answer_hands_back_its_shards(star
     assert not count_leases(db, "inferring", "infer")
 
 
-def test_a_run_on_one_machine_hands_back_its_shards(start, manifest, db, asked):
-    run = start("classify", manifest, "--dataset", "alone", REELABEL_RUN_EXECUTOR="local")
-    until(asked.is_set, run)
+def test_a_run_on_one_machine_hands_back_its_shards(start, numbered_manifest, db, request_received):
+    run = start("classify", numbered_manifest, "--dataset", "alone", REELABEL_RUN_EXECUTOR="local")
+    until(request_received.is_set, run)
     assert count_leases(db, "alone", "both")
 
     assert terminate(run) == 128 + signal.SIGTERM

@@ -70,7 +70,7 @@ def test_videos_are_read_with_their_own_key_and_frame_files_written_with_the_sto
     extractor = open_extractor(settings, pool, SPEC.sampling, keep_bytes=0)
 
     extractor.check_stores(videos)
-    known = extractor.stat_many(videos)
+    known = extractor.objects.stat_many(videos)
     first, again = (extractor.prepare(uri, known[uri]) for uri in (videos[0], videos[0]))
     assert (set(known), first.was_cached, again.was_cached) == (set(videos), False, True)
     assert extractor.cache.find(first.identity).shape[0] == 2
@@ -100,7 +100,7 @@ def test_a_login_that_is_refused_is_no_fault_of_a_video(store, videos, pool, key
     settings = settings_of(store, video_access_key_id=key, video_secret_access_key=secret)
     extractor = open_extractor(settings, pool, SPEC.sampling, keep_bytes=0)
 
-    assert extractor.stat_many(videos) == {}
+    assert extractor.objects.stat_many(videos) == {}
     with pytest.raises(LoginRefusedError, match=rf"denies access to s3://videos/.*\({code}\).*video_access_key_id"):
         extractor.prepare(videos[0])
 
@@ -108,17 +108,17 @@ def test_a_login_that_is_refused_is_no_fault_of_a_video(store, videos, pool, key
 def test_only_listed_buckets_are_read(store, videos, pool):
     settings = settings_of(store, read_buckets=["videos"], **login("administrator"))
     extractor = open_extractor(settings, pool, SPEC.sampling, keep_bytes=0)
-    elsewhere = "s3://frames/clip.mp4"
+    unlisted = "s3://frames/clip.mp4"
 
     assert set(
-        extractor.stat_many([*videos, elsewhere, *(f"s3://frames/clips/{number}" for number in range(9))])
+        extractor.objects.stat_many([*videos, unlisted, *(f"s3://frames/clips/{number}" for number in range(9))])
     ) == set(videos)
     assert extractor.prepare(videos[2]).provenance.frames_used == 2
-    with pytest.raises(VideoRefusedError, match=rf"{elsewhere}.* frames is not in store\.read_buckets; add it"):
-        extractor.prepare(elsewhere)
-    info = replace(extractor.stat_many(videos)[videos[0]], uri=elsewhere)
+    with pytest.raises(VideoRefusedError, match=rf"{unlisted}.* frames is not in store\.read_buckets; add it"):
+        extractor.prepare(unlisted)
+    info = replace(extractor.objects.stat_many(videos)[videos[0]], uri=unlisted)
     with pytest.raises(VideoRefusedError, match=r"store\.read_buckets"):
-        extractor.prepare(elsewhere, info)
+        extractor.prepare(unlisted, info)
 
 
 def test_keys_for_videos_come_in_pairs():

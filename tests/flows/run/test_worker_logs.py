@@ -64,12 +64,12 @@ def test_all_that_workers_and_services_print_is_json_and_says_what_it_is_about(s
     assert start("up").wait(TIMEOUT_S) == 0
     run = start("classify", "m.parquet")
     workers = {stage: start("worker", stage, "--idle-timeout", "20") for stage in ("extract", "infer")}
-    said = {stage: lines_of(worker.communicate(timeout=TIMEOUT_S)[0]) for stage, worker in workers.items()}
+    worker_logs = {stage: lines_of(worker.communicate(timeout=TIMEOUT_S)[0]) for stage, worker in workers.items()}
     printed = run.communicate(timeout=TIMEOUT_S)[0]
 
     assert run.returncode == 1, printed  # one job has no video
     run_id = json.loads(next(line for line in printed.splitlines() if '"run"' in line))["run"]
-    for stage, lines in said.items():
+    for stage, lines in worker_logs.items():
         assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
         about_shards = [line for line in lines if line["message"].startswith(("Shard ", "Job "))]
         assert about_shards
@@ -78,8 +78,8 @@ def test_all_that_workers_and_services_print_is_json_and_says_what_it_is_about(s
         assert len({line["plan"] for line in about_shards}) == 1
         ours = [line for line in lines if line["logger"] in {"reelabel", "prefect.flow_runs", "prefect.task_runs"}]
         assert {line["stage"] for line in ours if line["message"] != lines[-1]["message"]} == {stage}
-    assert said["extract"][-1]["message"].startswith("Extracted ")
-    assert said["infer"][-1]["message"].startswith("Answered ")
+    assert worker_logs["extract"][-1]["message"].startswith("Extracted ")
+    assert worker_logs["infer"][-1]["message"].startswith("Answered ")
 
     logs = {path.stem: lines_of(path.read_text()) for path in (tmp_path / "home" / "logs").glob("*.log")}
     assert {"postgres", "s3", "prefect"} <= logs.keys()

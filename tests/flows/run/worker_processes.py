@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import polars as pl
 import pytest
 from sqlalchemy import func, select
 
@@ -15,11 +14,12 @@ from infra.database.connect import connected
 from tasks.database.tables import PLAN, SHARD
 from tests.clips import make_clip
 from tests.flows.runs import environment_of, served_by
+from tests.manifests import write_numbered_jobs
 from tests.reelabel.sources.web_server import serving
 from tests.stub_server import serve_stub
 from tests.vllm_server import gate
 
-__all__ = ["count_leases", "db", "environment", "make_clip", "manifest", "start", "until", "videos"]
+__all__ = ["count_leases", "db", "environment", "make_clip", "numbered_manifest", "start", "until", "videos"]
 
 VIDEOS = 100
 JOBS = 3 * VIDEOS
@@ -70,15 +70,9 @@ def videos(make_clip):
 
 
 @pytest.fixture
-def manifest(tmp_path, videos):
-    rows = {
-        "job_id": [f"j{number}" for number in range(JOBS)],
-        "video_uri": [f"{videos.url}/{number // 3}.mp4" for number in range(JOBS)],
-        "prompt": [f"Is it number {number}?" for number in range(JOBS)],
-        "choices": [["yes", "no"]] * JOBS,
-    }
-    pl.DataFrame(rows).write_parquet(tmp_path / "m.parquet")
-    return str(tmp_path / "m.parquet")
+def numbered_manifest(tmp_path, videos):
+    uris = [f"{videos.url}/{number // 3}.mp4" for number in range(JOBS)]
+    return write_numbered_jobs(tmp_path / "m.parquet", uris)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def engine(prefect_services):
 
 
 def wait_for(posted, text):
-    until(lambda: any(text in line for line in posted), said=lambda: posted)
+    until(lambda: any(text in line for line in posted), details=lambda: posted)
 
 
 def test_trouble_is_reported_once_to_the_configured_address(client, hook, engine, prefect_services, monkeypatch):
@@ -89,8 +89,8 @@ def test_a_run_that_a_worker_claimed_but_never_began_is_ended(client, monkeypatc
 
     until(lambda: client.read_flow_run(lost.id).state.is_crashed(), 60)  # noqa: PLW0108 - of each state
 
-    said = client.read_flow_run(lost.id).state.message
-    assert said == "Claimed by a worker, but not started within 10 seconds: the node was lost."
+    message = client.read_flow_run(lost.id).state.message
+    assert message == "Claimed by a worker, but not started within 10 seconds: the node was lost."
     # Were it ended, too, it would have been before, for it was taken before.
     assert client.read_flow_run(begun.id).state.is_running()
 
@@ -103,8 +103,8 @@ def deployment_id(client):
     client.delete_deployment(deployment_id)
 
 
-@pytest.mark.parametrize("begins", [False, True], ids=["never began", "began"])
-def test_a_crashed_run_is_restarted_once(client, deployment_id, begins, prefect_services):
+@pytest.mark.parametrize("has_begun", [False, True], ids=["never began", "began"])
+def test_a_crashed_run_is_restarted_once(client, deployment_id, has_begun, prefect_services):
     apply_automations(client, prefect_services)
 
     def create():
@@ -112,7 +112,7 @@ def test_a_crashed_run_is_restarted_once(client, deployment_id, begins, prefect_
 
     def crash(run_id):
         client.set_flow_run_state(run_id, Pending())
-        if begins:
+        if has_begun:
             client.set_flow_run_state(run_id, Running())
         client.set_flow_run_state(run_id, Crashed(message="Its process ended."))
 
@@ -125,7 +125,7 @@ def test_a_crashed_run_is_restarted_once(client, deployment_id, begins, prefect_
     run = started_again(run_id)
     assert (run.state.name, run.state.message) == ("AwaitingRetry", "The run crashed and is being restarted, once.")
 
-    assert run.run_count == int(begins)
+    assert run.run_count == int(has_begun)
     crash(run_id)
     crash(later_id)  # events are looked at in order: once this one is started again, the other one would have been
     assert started_again(later_id).state.name == "AwaitingRetry"

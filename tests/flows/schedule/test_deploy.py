@@ -38,9 +38,11 @@ def deploy(environment, client):  # noqa: ARG001 - without deployments
     """Deploy with options and settings; return the lines of the deployment named first."""
 
     def run(name, *options, **settings):
-        done = reelabel(environment | {f"REELABEL_{key}": value for key, value in settings.items()}, "deploy", *options)
-        assert done.returncode == 0, done.stderr
-        lines = done.stdout.splitlines()
+        completed = reelabel(
+            environment | {f"REELABEL_{key}": value for key, value in settings.items()}, "deploy", *options
+        )
+        assert completed.returncode == 0, completed.stderr
+        lines = completed.stdout.splitlines()
         first = next(number for number, line in enumerate(lines) if line.startswith(f"{name}:"))
         own = itertools.takewhile(lambda line: line.startswith("  "), lines[first + 1 :])
         return [lines[first], *(line.strip() for line in own)]
@@ -78,28 +80,11 @@ def next_at(hour, zone):
 
 
 @pytest.mark.system
-def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
-    dated = "dt={scheduled_date}/*.parquet"
-
-    created = deploy(NIGHTLY, "--manifest", f"s3://b/jobs/{dated}")
-    moved = deploy(NIGHTLY, "--manifest", f"s3://b/clips/{dated}")
-    named = deploy(NIGHTLY, "--dataset", "all")
-    moved_again = deploy(NIGHTLY, "--manifest", f"s3://b/jobs/{dated}")
-
-    assert "dataset: jobs-{scheduled_date}" in created
-    assert "dataset: jobs-{scheduled_date} → clips-{scheduled_date}" in moved
-    assert named[1:] == ["dataset: clips-{scheduled_date} → all"]
-    assert len(moved_again) == 2
-    assert client.read_deployment_by_name(NIGHTLY).parameters["dataset"] == "all"
-
-
-@pytest.mark.system
-def test_descriptions_have_a_manifest_a_dataset_and_a_time_of_their_own(deploy, client):
+def test_descriptions_have_a_manifest_of_their_own(deploy, client):
     dated = "dt={scheduled_date}/*.parquet"
     common = {"NIGHTLY_TIMEZONE": "Pacific/Kiritimati", "NIGHTLY_CRON": "0 1 * * *"}
     lacking = deploy(DESCRIBE, "--manifest", f"s3://b/jobs/{dated}", "--dataset", "jobs", **common)
     created = deploy(DESCRIBE, **common, DESCRIBE_NIGHTLY_MANIFEST=f"s3://b/clips/{dated}")
-    timed = deploy(DESCRIBE, **common, DESCRIBE_NIGHTLY_CRON="0 4 * * *", DESCRIBE_NIGHTLY_DATASET="clips")
 
     assert lacking[0] == f"{DESCRIBE}: new, paused until its parameter manifest is set"
     assert "schedule: 0 1 * * * Pacific/Kiritimati" in lacking
@@ -107,11 +92,6 @@ def test_descriptions_have_a_manifest_a_dataset_and_a_time_of_their_own(deploy, 
         "dataset: none → clips-{scheduled_date}",
         f"manifest: none → s3://b/clips/{dated}",
         "paused: yes → no",
-    ]
-    assert timed == [
-        f"{DESCRIBE}: changed, next run {next_at(4, 'Pacific/Kiritimati'):%Y-%m-%d %H:%M %Z}",
-        "dataset: clips-{scheduled_date} → clips",
-        "schedule: 0 1 * * * Pacific/Kiritimati → 0 4 * * * Pacific/Kiritimati",
     ]
     questions, descriptions = (client.read_deployment_by_name(name) for name in (NIGHTLY, DESCRIBE))
     assert (questions.parameters["manifest"], questions.parameters["dataset"]) == (f"s3://b/jobs/{dated}", "jobs")
@@ -141,23 +121,23 @@ def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client
         "REELABEL_NIGHTLY_CRON": "0 3 * * *",
         "REELABEL_NOTIFY_WEBHOOK_URL": "http://127.0.0.1:1/secret",
     }
-    done = reelabel(environment | inline, "deploy", "--manifest", manifest, "--dry-run")
+    completed = reelabel(environment | inline, "deploy", "--manifest", manifest, "--dry-run")
 
     assert client.read_deployments() == []
-    assert f"  manifest: {manifest}" in done.stdout.splitlines()
-    told = done.stdout.splitlines()[-1]
-    assert told.startswith("Nothing was changed. To apply this: REELABEL_CONFIG=")
-    assert told.endswith(f" reelabel deploy --manifest '{manifest}'")
-    assert " REELABEL_NIGHTLY_CRON='0 3 * * *' " in told
-    assert f" REELABEL_PREFECT_API_URL={environment['REELABEL_PREFECT_API_URL']} " in told
-    assert not any(hidden in told for hidden in ("secret", "AUTH_STRING", "REELABEL_STORE", "REELABEL_MODEL"))
+    assert f"  manifest: {manifest}" in completed.stdout.splitlines()
+    line = completed.stdout.splitlines()[-1]
+    assert line.startswith("Nothing was changed. To apply this: REELABEL_CONFIG=")
+    assert line.endswith(f" reelabel deploy --manifest '{manifest}'")
+    assert " REELABEL_NIGHTLY_CRON='0 3 * * *' " in line
+    assert f" REELABEL_PREFECT_API_URL={environment['REELABEL_PREFECT_API_URL']} " in line
+    assert not any(hidden in line for hidden in ("secret", "AUTH_STRING", "REELABEL_STORE", "REELABEL_MODEL"))
 
 
 def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deploy):
     deploy(NIGHTLY)
-    told = environment | {"REELABEL_NOTIFY_WEBHOOK_URL": "http://127.0.0.1:1/"}
+    with_webhook = environment | {"REELABEL_NOTIFY_WEBHOOK_URL": "http://127.0.0.1:1/"}
 
-    unchanged, changed = (reelabel(each, "deploy", "--dry-run").stdout for each in (environment, told))
+    unchanged, changed = (reelabel(each, "deploy", "--dry-run").stdout for each in (environment, with_webhook))
 
     assert unchanged.endswith("Nothing to change.\n")
     assert "automation reelabel: notify of failed runs: new\n" in changed
@@ -187,10 +167,10 @@ def test_what_starts_on_demand_needs_no_model_to_be_deployed(prefect_services, c
 
 def test_for_workers_elsewhere_a_schedule_without_a_model_is_a_warning(environment, client):  # noqa: ARG001
     named = {name: value for name, value in environment.items() if name != "REELABEL_MODEL_NAME"}
-    done = reelabel(named | {"REELABEL_WATCH_MANIFESTS": "/data/*.parquet"}, "deploy")
+    completed = reelabel(named | {"REELABEL_WATCH_MANIFESTS": "/data/*.parquet"}, "deploy")
 
-    assert done.returncode == 0, done.stderr
-    assert f"watch/manifests will fail each time unless its worker sets a model: {UNNAMED}" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert f"watch/manifests will fail each time unless its worker sets a model: {UNNAMED}" in completed.stdout
 
 
 @pytest.mark.system
@@ -263,11 +243,11 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         assert "Orders in which a question's choices are shown" in prompts["permutations"]["description"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]
-    words = found["backfill/by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]
-    assert all(word["description"] for word in words.values())
-    assert {"failed", "code", "missing", "label", "margin_below", "run", "task", "where", "limit"} <= words.keys()
-    assert words["margin_below"]["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
-    assert words["since"]["anyOf"][0]["format"] == "date-time"
+    properties = found["backfill/by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]
+    assert all(schema["description"] for schema in properties.values())
+    assert {"failed", "code", "missing", "label", "margin_below", "run", "task", "where", "limit"} <= properties.keys()
+    assert properties["margin_below"]["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+    assert properties["since"]["anyOf"][0]["format"] == "date-time"
     ways = found["evaluate/labelled"].parameter_openapi_schema["properties"]["samplers"]
     assert ways["default"] == ["keyframes"]
     assert "such as keyframes, uniform:32" in ways["description"]
@@ -317,10 +297,10 @@ def test_a_deployed_backfill_runs_on_the_worker(environment, tmp_path):
     assert reelabel(environment, "deploy").returncode == 0
     of_it = ["--manifest", str(tmp_path / "manifest.parquet"), "--dataset", "deployed", "--submit", "--wait"]
 
-    there = reelabel_process(environment, "backfill", "--ids", "clip-0001-colour", "--force", *of_it)
+    by_command = reelabel_process(environment, "backfill", "--ids", "clip-0001-colour", "--force", *of_it)
     failed = reelabel_process(environment, "backfill", "--ids", "nobody", *of_it)
 
-    assert "1 (1 label, 0 failures)" in there.stdout, there.stderr
+    assert "1 (1 label, 0 failures)" in by_command.stdout, by_command.stderr
     assert failed.returncode == 1
     assert "run_failed: The run failed:" in failed.stderr
     assert "1 job id is not in the manifest: nobody" in " ".join(failed.stderr.split())

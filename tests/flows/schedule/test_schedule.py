@@ -65,11 +65,11 @@ def folder(prefect_services):
 def completed(client):
     """Wait for the first flow run of the schedule that ends well; some are skipped while it runs."""
 
-    def over():
+    def completed_runs():
         runs = client.read_flow_runs(deployment_filter=NIGHTLY)
         return [run for run in runs if run.auto_scheduled and run.state.is_completed()]
 
-    return min(until(over, 120), key=lambda run: run.expected_start_time)
+    return min(until(completed_runs, 120), key=lambda run: run.expected_start_time)
 
 
 @pytest.mark.system
@@ -86,7 +86,7 @@ def test_a_schedule_fires_and_a_scheduled_run_without_a_manifest_succeeds(client
 
 
 @pytest.mark.parametrize(
-    ("nightly", "said"),
+    ("nightly", "message"),
     [
         ({"cron": "61 2 * * *"}, "nightly.cron is invalid"),
         ({"cron": "2 * *"}, "--cron 2 * *: '2 * *' is not a cron schedule"),
@@ -97,8 +97,8 @@ def test_a_schedule_fires_and_a_scheduled_run_without_a_manifest_succeeds(client
         ({"manifest": "/gone.parquet"}, "There is no manifest at /gone.parquet; correct its name, or deploy"),
     ],
 )
-def test_an_invalid_schedule_is_refused(deploy, nightly, said):
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
+def test_an_invalid_schedule_is_refused(deploy, nightly, message):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         deploy(**nightly)
 
 
@@ -129,9 +129,9 @@ def run(client, deploy, folder, prefect_services, monkeypatch):
     nightly = client.read_deployment_by_name("classify/nightly")
     client.update_deployment(nightly.id, DeploymentUpdate(work_pool_name="nobody"))
 
-    def run(days_ago, *, there=False):
+    def run(days_ago, *, with_manifest=False):
         at = at_two(datetime.now(UTC).date() - timedelta(days=days_ago))
-        if there:
+        if with_manifest:
             ObjectStore(prefect_services.store).replace(f"{folder}/{at.date()}.parquet", b"no Parquet file")
         flow_run = start_scheduled_run(client, ScheduledRun(at=at, manifest="", state="missed", attempts=0))
         run_flow(classify, flow_run=flow_run, parameters=flow_run.parameters, return_type="state")
@@ -143,7 +143,7 @@ def run(client, deploy, folder, prefect_services, monkeypatch):
 
 @pytest.mark.system
 def test_nights_without_a_manifest_end_well_and_are_named_by_their_dates(run):
-    other = run(7, there=True)
+    other = run(7, with_manifest=True)
     empty = [run(days_ago) for days_ago in (6, 5, 4)]
 
     assert "is not a Parquet file" in other.state.message

@@ -18,22 +18,22 @@ class Served:
     Attributes:
         url: Where it answers.
         process: Its process.
-        said: Lines that it has printed.
+        lines: Lines that it has printed.
     """
 
     def __init__(self, process):
         self.process = process
-        self.said = []
+        self.lines = []
         self._is_ready = threading.Event()
         self.url = None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._is_ready.wait(_START_S), self.said
-        assert self.url, self.said
+        assert self._is_ready.wait(_START_S), self.lines
+        assert self.url, self.lines
 
     def _read(self):
         for line in self.process.stdout:
-            self.said.append(line.rstrip())
+            self.lines.append(line.rstrip())
             if found := re.search(r"at (http://\S+);", line):
                 self.url = found[1]
                 self._is_ready.set()

@@ -17,7 +17,7 @@ from infra.telemetry import start_telemetry
 from reelabel.waiting import raise_if_abandoned
 
 
-class Asked(BaseModel):
+class SleepRequest(BaseModel):
     seconds: float = 0
 
 
@@ -30,11 +30,11 @@ router = APIRouter()
 
 @router.post("/sleep")
 async def sleep(request: Request) -> Slept:
-    return await handle(request, "sleep", Asked, work)
+    return await handle(request, "sleep", SleepRequest, work)
 
 
-def work(asked, upload):
-    until_s = time.monotonic() + asked.seconds
+def work(request, upload):
+    until_s = time.monotonic() + request.seconds
     while time.monotonic() < until_s:
         time.sleep(0.02)
         raise_if_abandoned()

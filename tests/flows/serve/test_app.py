@@ -101,9 +101,36 @@ def test_every_error_is_a_code_and_a_sentence(client_of, path, status, code):
 
 def test_a_refusal_is_the_same_in_another_process():
     refused = RequestError("Too many.", code="busy", status=HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=3)
-    there = pickle.loads(pickle.dumps(refused))
+    unpickled = pickle.loads(pickle.dumps(refused))
 
-    assert (there.message, there.code, there.status, there.retry_after_s) == ("Too many.", "busy", 429, 3)
+    assert (unpickled.message, unpickled.code, unpickled.status, unpickled.retry_after_s) == (
+        "Too many.",
+        "busy",
+        429,
+        3,
+    )
+
+
+def test_refusals_say_how_to_ask(client_of):
+    client = client_of(token=SecretStr(TOKEN))
+
+    assert client.get("/metrics").headers["www-authenticate"] == "Bearer"
+    assert client.delete("/health").headers["allow"] == "GET"
+
+
+def test_pages_of_the_named_sites_may_ask_with_the_token(client_of):
+    client, page = client_of(origins=("https://ours.example",), token=SecretStr(TOKEN)), "https://ours.example"
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+
+    allowed, refused = (client.options("/metrics", headers=asks | {"origin": name}) for name in (page, "https://evil"))
+
+    assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, page)
+    assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (400, False)
+
+
+@pytest.mark.parametrize("serve", [{"token": SecretStr(TOKEN)}, {"host": "0.0.0.0", "without_token": True}])
+def test_a_service_that_others_may_reach_goes_by_any_name(client_of, serve):
+    assert client_of(**serve).get("/health", headers={"host": "reelabel.example"}).status_code == 200
 
 
 def test_an_unavailable_store_is_worth_another_try(client_of):
@@ -184,10 +211,10 @@ def test_a_websocket_is_guarded_and_may_have_its_token_in_the_address(client_of,
             socket.send_text("here")
             assert socket.receive_text() == "here"
         return
-    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path, headers=headers):
+    with pytest.raises(WebSocketDenialResponse) as raised, client.websocket_connect(path, headers=headers):
         pass
-    assert refused.value.status_code == status
-    assert set(refused.value.json()) == {"code", "message"}
+    assert raised.value.status_code == status
+    assert set(raised.value.json()) == {"code", "message"}
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8020", "", "[", "[::1", "127.0.0.1@evil"])
@@ -214,7 +241,7 @@ def test_a_generated_client_knows_the_names_fields_and_refusals_and_where_the_to
     assert [path for path, each in operations.items() if "security" not in each] == ["/health"]
     assert described["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
     assert "security" not in str(without)
-    assert {400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503} <= {
+    assert {400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, 504} <= {
         *map(int, operations["/v1/classify"]["responses"])
     }
     bodies = operations["/v1/classify"]["requestBody"]["content"]

@@ -156,7 +156,7 @@ def deploy(**scaling):
     application = {"import_path": "flows.serve.ray:application", "args": {"gpus": False}, "deployments": deployments}
     file = {"applications": [{"name": "default", **application}]}
     serve.context._get_global_client().deploy_apps(ServeDeploySchema.model_validate(file))
-    until(lambda: serve.status().applications["default"].status == "RUNNING", START_S, said=serve.status)
+    until(lambda: serve.status().applications["default"].status == "RUNNING", START_S, details=serve.status)
 
 
 def question_of(row):
@@ -189,11 +189,11 @@ def test_nothing_is_deployed_that_others_could_ask_or_that_shares_no_store(monke
 
 def test_each_request_is_answered_as_on_one_machine(client, requests, expected):
     answers, described = expected
-    for (route, body), there in zip(requests, answers, strict=False):
-        here = client.post(route, **body)
+    for (route, body), reference in zip(requests, answers, strict=False):
+        answer = client.post(route, **body)
 
-        assert here.status_code == there.status_code, here.text
-        assert comparable(here.json()) == approximately(comparable(there.json()))
+        assert answer.status_code == reference.status_code, answer.text
+        assert comparable(answer.json()) == approximately(comparable(reference.json()))
     assert client.get("/openapi.json").json() == described
     assert client.get("/health").json()["slots"] == SLOTS
 
@@ -219,17 +219,17 @@ def test_every_deployment_scales_by_its_requests(deployed):  # noqa: ARG001 - wh
 def test_beyond_its_slots_requests_are_refused_at_once(client, deployed, clips):
     row = clips[0][1]
     [engine] = replicas("Engine")
-    asked = question_of(row) | {"video_uri": row["video_uri"]}
+    body = question_of(row) | {"video_uri": row["video_uri"]}
 
     os.kill(engine, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor(SLOTS) as threads:
             waiting = [
-                threads.submit(httpx.post, f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=START_S)
+                threads.submit(httpx.post, f"{deployed}/v1/classify", json=body, headers=OURS, timeout=START_S)
                 for _ in range(SLOTS)
             ]
             until(lambda: client.get("/health").json()["requests"] == SLOTS)
-            refused = client.post("/v1/classify", json=asked)
+            refused = client.post("/v1/classify", json=body)
             os.kill(engine, signal.SIGCONT)
             answers = [each.result().status_code for each in waiting]
     finally:
@@ -243,12 +243,12 @@ def test_beyond_its_slots_requests_are_refused_at_once(client, deployed, clips):
 def test_a_client_that_goes_away_frees_its_slot(client, deployed, clips):
     row = clips[0][1]
     [engine] = replicas("Engine")
-    asked = question_of(row) | {"video_uri": row["video_uri"]}
+    body = question_of(row) | {"video_uri": row["video_uri"]}
 
     os.kill(engine, signal.SIGSTOP)
     try:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=2)
+            httpx.post(f"{deployed}/v1/classify", json=body, headers=OURS, timeout=2)
         until(lambda: client.get("/health").json()["requests"] == 0)
     finally:
         os.kill(engine, signal.SIGCONT)
@@ -276,17 +276,17 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
 
 
 def test_parts_of_a_stream_are_described_as_by_one_process_whichever_replicas_get_them(client, parts, expected):
-    there = [each.json() for each in expected[0][-len(parts) :]]
-    here = []
+    reference = [each.json() for each in expected[0][-len(parts) :]]
+    answers = []
     for route, body in parts:
-        here.append(client.post(route, **body).json())
+        answers.append(client.post(route, **body).json())
         [decoder] = replicas("Decoder")
         os.kill(decoder, signal.SIGKILL)  # so that another one gets the next part
         until(lambda lost=decoder: replicas("Decoder") not in ([], [lost]), START_S)
 
-    assert [comparable(each) for each in here] == approximately([comparable(each) for each in there])
-    assert here[1]["chunks"][0]["chunk"] == len(here[0]["chunks"])
-    assert here[1]["chunks"][0]["start_s"] == here[0]["duration_s"]
+    assert [comparable(each) for each in answers] == approximately([comparable(each) for each in reference])
+    assert answers[1]["chunks"][0]["chunk"] == len(answers[0]["chunks"])
+    assert answers[1]["chunks"][0]["start_s"] == answers[0]["duration_s"]
 
 
 def test_ongoing_requests_start_a_second_decoder_and_encoder_and_both_of_each_answer(
@@ -297,11 +297,11 @@ def test_ongoing_requests_start_a_second_decoder_and_encoder_and_both_of_each_an
     [engine], [encoder] = replicas("Engine"), replicas("Encoder")
     deploy(target_ongoing_requests=1, upscale_delay_s=1, look_back_period_s=2)
 
-    def ask(asked):
-        (route, body), there = asked
-        here = httpx.post(deployed + route, **body, headers=OURS, timeout=START_S)
-        assert here.status_code == 200, here.text
-        assert comparable(here.json()) == approximately(comparable(there.json()))
+    def ask(request):
+        (route, body), reference = request
+        answer = httpx.post(deployed + route, **body, headers=OURS, timeout=START_S)
+        assert answer.status_code == 200, answer.text
+        assert comparable(answer.json()) == approximately(comparable(reference.json()))
 
     with ThreadPoolExecutor(len(waiting)) as threads:
         for model in (engine, encoder):  # so that the requests go on until there are second replicas

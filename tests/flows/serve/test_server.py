@@ -46,11 +46,11 @@ def connect(served):
 
 def answer_of(connection):
     """All that the server says until it closes; what was sent after that resets the connection."""
-    said = b""
+    received = b""
     with suppress(ConnectionResetError):
         while part := connection.recv(4096):
-            said += part
-    return said
+            received += part
+    return received
 
 
 def head_of(length, kind="application/json"):
@@ -92,9 +92,9 @@ def test_half_requests_take_slots_only_as_long_as_their_bytes_come(client, serve
 
     halves[0].close()
     await_count(client, 0)
-    said = [answer_of(half) for half in halves[1:]]
+    answers = [answer_of(half) for half in halves[1:]]
 
-    assert all(b" 408 " in each and b"request_timeout" in each for each in said)
+    assert all(b" 408 " in each and b"request_timeout" in each for each in answers)
     for half in halves[1:]:
         half.close()
 
@@ -147,10 +147,10 @@ def test_an_odd_head_is_refused_and_what_follows_is_no_request(served, lines, st
     heads = [b"POST /sleep HTTP/1.1", *([] if b"Host" in lines[0] else [b"Host: 127.0.0.1"]), *lines]
     with connect(served) as sender:
         sender.sendall(b"\r\n".join([*heads, b"Connection: close", b"", b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n"]))
-        said = answer_of(sender)
+        answer = answer_of(sender)
 
-    assert said.startswith(b"HTTP/1.1" + status), said
-    assert said.count(b"HTTP/1.1") == 1
+    assert answer.startswith(b"HTTP/1.1" + status), answer
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_a_body_of_single_bytes_leaves_others_their_turns(client, served):
@@ -174,7 +174,7 @@ def test_an_upload_is_read_and_removed(client, served):
     answer = client.post("/sleep", data={"request": "{}"}, files={"video": b"x" * 1024**2})
 
     assert answer.json() == {"size_bytes": 1024**2}
-    assert list(Path(served.said[0].partition(" at ")[0]).iterdir()) == []
+    assert list(Path(served.lines[0].partition(" at ")[0]).iterdir()) == []
 
 
 def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(served):
@@ -182,9 +182,9 @@ def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(served):
 
     sender.sendall(head_of(1024**3, "multipart/form-data; boundary=b"))
 
-    said = answer_of(sender)
-    assert b" 413 " in said
-    assert b"upload_too_large" in said
+    answer = answer_of(sender)
+    assert b" 413 " in answer
+    assert b"upload_too_large" in answer
     sender.close()
 
 
@@ -200,7 +200,7 @@ def test_an_upload_of_unknown_length_is_refused_once_it_is_too_large(client, ser
         pass
     else:
         assert (answer.status_code, answer.json()["code"]) == (413, "upload_too_large")
-    assert list(Path(served.said[0].partition(" at ")[0]).iterdir()) == []
+    assert list(Path(served.lines[0].partition(" at ")[0]).iterdir()) == []
 
 
 FIELD = b"--b\r\nContent-Disposition: form-data; name=%s\r\n\r\n"
@@ -209,7 +209,7 @@ WHOLE = FIELD % b'"request"' + b"{}\r\n" + FIELD % VIDEO + b"x\r\n--b--\r\n"
 
 
 @pytest.mark.parametrize(
-    ("begins", "goes_on", "pause_s", "code"),
+    ("beginning", "repeated", "pause_s", "code"),
     [
         pytest.param(b"", b"\r\n" * 4096, 0, "upload_too_large", id="before its first field, fast"),
         pytest.param(b"", b"\r\n", 0.05, "request_timeout", id="before its first field, slowly"),
@@ -219,27 +219,26 @@ WHOLE = FIELD % b'"request"' + b"{}\r\n" + FIELD % VIDEO + b"x\r\n--b--\r\n"
         pytest.param(FIELD % VIDEO + b"x" * 500_000, b"x", 0.05, "request_timeout", id="byte by byte after a burst"),
     ],
 )
-def test_a_form_of_unknown_length_that_does_not_end_loses_its_slot(client, served, begins, goes_on, pause_s, code):
+def test_a_form_of_unknown_length_that_does_not_end_loses_its_slot(client, served, beginning, repeated, pause_s, code):
     with connect(served) as sender:
         head = head_of(0, "multipart/form-data; boundary=b").replace(
             b"Content-Length: 0", b"Transfer-Encoding: chunked"
         )
         sender.sendall(head)
-        said = b""
         with suppress(OSError):  # the server has answered and closed, while this was being sent
             while not select.select([sender], [], [], pause_s)[0]:
-                part, begins = begins + goes_on, b""
+                part, beginning = beginning + repeated, b""
                 sender.sendall(b"%x\r\n%s\r\n" % (len(part), part))
-        said = answer_of(sender)
+        received = answer_of(sender)
 
-    if said or pause_s:
-        assert f'"{code}"'.encode() in said
+    if received or pause_s:
+        assert f'"{code}"'.encode() in received
     await_count(client, 0)
     assert client.post("/sleep", json={}).status_code == 200
 
 
 @pytest.mark.parametrize("sent", [b"\r\n" * 50_000, b"\x16\x03\x01 hello", b"GET / HTTP/9.9\r\n\r\n", os.urandom(4096)])
-def test_what_is_no_request_is_refused_and_disturbs_nobody(client, served, sent):
+def test_an_invalid_request_is_refused_and_disturbs_nobody(client, served, sent):
     with connect(served) as sender, suppress(OSError):
         sender.sendall(sent)
         sender.recv(4096)
@@ -270,7 +269,7 @@ def test_a_signal_ends_the_service(number, seconds, status):
         code = ours.end(number)
         asking.join(5)
 
-    assert (code, answers) == (0, status), ours.said
-    assert ours.said[-1] == "Stopped."
-    assert not Path(ours.said[0].partition(" at ")[0]).exists()
-    assert not any("Traceback" in line for line in ours.said)
+    assert (code, answers) == (0, status), ours.lines
+    assert ours.lines[-1] == "Stopped."
+    assert not Path(ours.lines[0].partition(" at ")[0]).exists()
+    assert not any("Traceback" in line for line in ours.lines)

@@ -1,8 +1,14 @@
 """A shard's frames, and what answers it."""
 
-from flows.shard.answering import InferenceContext
+from dataclasses import replace
+
+from flows.shard.context import InferenceContext
 from flows.shard.extract import FrameStream
-from tasks.domain import group_by_views
+from reelabel.sampling.options import Sampling
+from tasks.domain import ModelIdentity, RunSpec, group_by_views
+from tests.factories import ANSWER
+
+SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
 
 
 class Ready:
@@ -15,9 +21,32 @@ class Ready:
         pass
 
 
+class Sure(Ready):
+    """Answers every question at once."""
+
+    def answer(self, batch):
+        return [ANSWER] * len(batch.questions)
+
+
+class Counting(Ready):
+    """Answers every question at once, and notes how much it was asked."""
+
+    def __init__(self):
+        self.batches = []
+
+    def answer(self, batch):
+        self.batches.append((len(batch.questions), sum(len(each.text) for each in batch.questions)))
+        counts = (len(each.choices) for each in batch.questions)
+        return [replace(ANSWER, probabilities=(1 / count,) * count) for count in counts]
+
+
 def make_context(extractor, backend, spec, *, kind=InferenceContext, **changed):
     """What answers a shard by a backend, one video in each batch; nothing is written."""
     return kind(spec=spec, backend=backend, extractor=extractor, **{"writer": None, "batch_bytes": 1} | changed)
+
+
+def context_of(extractor, engine):
+    return make_context(extractor, engine, SPEC)
 
 
 def extract(extractor, jobs):

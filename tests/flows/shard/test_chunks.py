@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flows.shard.answer import merge_ended
-from flows.shard.answering import InferenceContext, ShardOutcome
+from flows.shard.context import InferenceContext, ShardOutcome
 from flows.shard.extract import FrameStream, cut_into_chunks, extract_shard
 from flows.shard.infer import infer_views
 from infra.settings import StoreSettings
@@ -59,8 +59,8 @@ def ended(extractor, *jobs, answered=None):
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     outcome, cut, answered = ShardOutcome(index=0), stream.wait_for_jobs(), answered or {}
     context = context_of(extractor, writer=WRITER)
-    asked = [job for job in cut.shard.jobs if job.job_id not in answered]
-    infer_views(stream, group_by_views(asked, SPEC.sampling), context, outcome)
+    unanswered = [job for job in cut.shard.jobs if job.job_id not in answered]
+    infer_views(stream, group_by_views(unanswered, SPEC.sampling), context, outcome)
     return merge_ended(cut, outcome, answered, context)
 
 
@@ -182,14 +182,14 @@ def test_jobs_that_are_not_to_be_cut_share_a_shard_with_those_that_are(extractor
 
 def test_another_machine_asks_about_the_same_chunks(extractor, make_clip, tmp_path):
     shard, stream = Shard(index=0, jobs=(film(make_clip()),)), FrameStream()
-    here = extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
+    extracted = extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     objects, seal = extractor.objects, StoreSettings().seal
-    write_extracted(objects, f"file://{tmp_path}/plan", here, seal=seal)
+    write_extracted(objects, f"file://{tmp_path}/plan", extracted, seal=seal)
 
-    there = read_extracted(objects, f"file://{tmp_path}/plan", shard, sampling=SPEC.sampling, seal=seal)
+    read_back = read_extracted(objects, f"file://{tmp_path}/plan", shard, sampling=SPEC.sampling, seal=seal)
 
-    assert there.outcomes.keys() == here.outcomes.keys()
-    assert FrameStream.whole(there).wait_for_jobs().shard == stream.wait_for_jobs().shard
+    assert read_back.outcomes.keys() == extracted.outcomes.keys()
+    assert FrameStream.whole(read_back).wait_for_jobs().shard == stream.wait_for_jobs().shard
 
 
 def test_an_attempt_after_a_failed_one_keeps_its_chunks(extractor, make_clip):

@@ -40,13 +40,13 @@ class Scripted(Ready):
     times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
 
     def __init__(self, **answers):
-        self.answers, self.asked = answers, Counter()
+        self.answers, self.calls = answers, Counter()
 
     def answer(self, batch):
         return [self._answer(question.text.partition("?")[0].split()[-1]) for question in batch.questions]
 
     def _answer(self, name):
-        self.asked[name] += 1
+        self.calls[name] += 1
         if isinstance(self.answers.get(name), Exception):
             raise self.answers.pop(name)
         return self.answers.get(name, ANSWER)
@@ -86,7 +86,7 @@ def test_an_answer_is_copied_only_if_its_video_is_the_one_that_was_compared(infe
     found = {result.job.job_id: result.copied_from for result in rows.results}
     assert found == {"a": None, "b": copied_from, "c": copied_from}
     assert len({result.provenance.fingerprint for result in rows.results}) == 3
-    assert engine.asked == dict.fromkeys("a" if copied_from else "abc", 1)
+    assert engine.calls == dict.fromkeys("a" if copied_from else "abc", 1)
 
 
 def test_copies_of_a_job_that_fails_as_it_is_escalated_are_asked_and_escalated_themselves(infer_group):
@@ -96,7 +96,7 @@ def test_copies_of_a_job_that_fails_as_it_is_escalated_are_asked_and_escalated_t
 
     assert [failure.job.job_id for failure in rows.failures] == ["a"]
     assert {result.job.job_id: result.routed_by for result in rows.results} == {"b": "margin", "c": "margin"}
-    assert engine.asked == {"a": 1, "b": 2, "c": 2}
+    assert engine.calls == {"a": 1, "b": 2, "c": 2}
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -107,4 +107,4 @@ def test_a_fault_while_copies_are_asked_keeps_the_answers_of_the_others(infer_gr
 
     assert [failure.job.job_id for failure in rows.failures] == ["a"]
     assert sorted(result.job.job_id for result in rows.results) == ["b", "c"]
-    assert engine.asked == {"a": 1, "b": 1, "c": 2}
+    assert engine.calls == {"a": 1, "b": 1, "c": 2}

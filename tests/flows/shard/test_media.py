@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flows.shard.answering import ShardOutcome
+from flows.shard.context import ShardOutcome
 from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import escalate, infer_views
 from infra.settings import StoreSettings
@@ -54,7 +54,7 @@ class Looking:
         return [ANSWER] * len(batch.questions)
 
 
-def asked(name, *media, **changed):
+def job_about(name, *media, **changed):
     """Ask about media, given as kind and path or as the path of a video."""
     shown = tuple(Medium(*each) if isinstance(each, tuple) else Medium("video", str(each)) for each in media)
     shown = tuple(medium._replace(uri=str(medium.uri)) for medium in shown)
@@ -79,7 +79,7 @@ def run(extractor, *jobs, spec=SPEC, **changed):
 
 def test_videos_and_images_are_shown_in_their_order_with_the_pixels_of_each(extractor, make_clip, picture):
     first, second = make_clip(name="a.mp4"), make_clip(name="b.mp4", frames=30)
-    jobs = [asked("both", second, ("image", picture), first), asked("one", first)]
+    jobs = [job_about("both", second, ("image", picture), first), job_about("one", first)]
 
     outcome, engine, extracted = run(extractor, *jobs)
 
@@ -94,7 +94,7 @@ def test_videos_and_images_are_shown_in_their_order_with_the_pixels_of_each(extr
 
 def test_the_row_of_a_job_tells_of_all_that_it_shows(extractor, make_clip, picture):
     first, second = make_clip(name="a.mp4"), make_clip(name="b.mp4", frames=30)
-    jobs = [asked("both", first, second, ("image", picture)), asked("a", first), asked("b", second)]
+    jobs = [job_about("both", first, second, ("image", picture)), job_about("a", first), job_about("b", second)]
 
     outcome, _, extracted = run(extractor, *jobs)
 
@@ -115,7 +115,7 @@ def test_a_job_fails_for_the_medium_that_cannot_be_used_and_others_do_not(
     extractor, make_clip, picture, tmp_path, broken
 ):
     first, second = make_clip(name="a.mp4"), make_clip(name="b.mp4", frames=30)
-    jobs = [asked("all", first, second, ("image", picture)), asked("a", first), asked("b", second)]
+    jobs = [job_about("all", first, second, ("image", picture)), job_about("a", first), job_about("b", second)]
     (tmp_path / broken).write_bytes(b"neither")
 
     outcome, _, _ = run(extractor, *jobs)
@@ -130,7 +130,7 @@ def test_a_job_fails_for_the_medium_that_cannot_be_used_and_others_do_not(
 def test_a_job_with_a_missing_image_has_no_version(extractor, make_clip, picture):
     picture.unlink()
 
-    outcome, _, _ = run(extractor, asked("all", make_clip(), ("image", picture)))
+    outcome, _, _ = run(extractor, job_about("all", make_clip(), ("image", picture)))
 
     [failure] = outcome.failures
     assert (failure.code, failure.source_fingerprint) == ("video_missing", None)
@@ -143,9 +143,9 @@ def test_a_video_that_is_given_as_an_image_is_refused(tmp_path, pool, make_clip,
     first, second = make_clip(name="a.mp4"), make_clip(name="b.mp4", frames=30)
     extractor = make_extractor(tmp_path, pool, sampling=spec.sampling)
     if is_known:  # one keyframe of it is what an image would be
-        run(extractor, asked("second", second), spec=spec)
+        run(extractor, job_about("second", second), spec=spec)
 
-    outcome, _, _ = run(extractor, asked("both", first, ("image", second)), asked("second", second), spec=spec)
+    outcome, _, _ = run(extractor, job_about("both", first, ("image", second)), job_about("second", second), spec=spec)
 
     assert [each.job.job_id for each in outcome.results] == ["second"]
     [failure] = outcome.failures
@@ -154,7 +154,7 @@ def test_a_video_that_is_given_as_an_image_is_refused(tmp_path, pool, make_clip,
 
 def test_a_job_waits_for_its_last_video_while_others_are_answered(extractor, make_clip):
     first, second = make_clip(name="a.mp4"), make_clip(name="b.mp4", frames=30)
-    jobs = [asked("both", first, second), asked("one", first)]
+    jobs = [job_about("both", first, second), job_about("one", first)]
     by_views, engine, stream, outcome = (
         group_by_views(jobs, SPEC.sampling),
         Looking(),
@@ -180,7 +180,7 @@ def test_a_job_waits_for_its_last_video_while_others_are_answered(extractor, mak
 def test_jobs_that_wait_for_one_video_are_still_asked_about_in_small_groups(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4", frames=24 + number) for number in range(4)]
     last = make_clip(name="last.mp4", frames=40)
-    jobs = [asked(clip.stem, clip, last) for clip in clips]
+    jobs = [job_about(clip.stem, clip, last) for clip in clips]
 
     outcome, engine, _ = run(extractor, *jobs, batch_bytes=1)
 
@@ -193,7 +193,7 @@ def test_all_videos_of_an_uncertain_job_are_shown_by_the_dense_sampler(tmp_path,
     spec = RunSpec(model=SPEC.model, sampling=sampling)
     extractor = make_extractor(tmp_path, pool, sampling=spec.sampling)
     outcome, _, _ = run(
-        extractor, asked("both", make_clip(name="a.mp4"), ("image", picture), make_clip(name="b.mp4")), spec=spec
+        extractor, job_about("both", make_clip(name="a.mp4"), ("image", picture), make_clip(name="b.mp4")), spec=spec
     )
     engine = Looking()
 
@@ -212,7 +212,7 @@ def test_auto_decides_for_each_video_and_keeps_images_as_they_are(tmp_path, pool
 
     outcome, engine, extracted = run(
         make_extractor(tmp_path, pool, sampling=spec.sampling),
-        asked("both", covered, sparse, ("image", picture)),
+        job_about("both", covered, sparse, ("image", picture)),
         spec=spec,
     )
 
@@ -223,12 +223,12 @@ def test_auto_decides_for_each_video_and_keeps_images_as_they_are(tmp_path, pool
 
 
 def test_what_another_machine_extracted_is_what_was_extracted(extractor, make_clip, picture, tmp_path):
-    job = asked("both", make_clip(name="a.mp4"), ("image", picture), make_clip(name="b.mp4", frames=30))
+    job = job_about("both", make_clip(name="a.mp4"), ("image", picture), make_clip(name="b.mp4", frames=30))
     _, _, extracted = run(extractor, job)
-    objects, place = ObjectStore(StoreSettings()), f"file://{tmp_path}/plan"
+    objects, uri = ObjectStore(StoreSettings()), f"file://{tmp_path}/plan"
 
-    write_extracted(objects, place, extracted, seal=Seal())
-    read = read_extracted(objects, place, extracted.shard, sampling=SPEC.sampling, seal=Seal())
+    write_extracted(objects, uri, extracted, seal=Seal())
+    read = read_extracted(objects, uri, extracted.shard, sampling=SPEC.sampling, seal=Seal())
 
     assert read.outcomes == extracted.outcomes
     assert tuple(read.outcomes) == views_of(job, SPEC.sampling)

@@ -133,13 +133,13 @@ def test_a_full_disk_ends_the_run_and_no_shard_is_given_up(db, planned, source_o
 def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_shard(planned, source_of):
     source = source_of(planned(2))
 
-    def stays_away():
+    def raise_unavailable():
         error = StoreUnavailableError("The store stays away.")
         error.retries_exhausted = True
         raise error
 
     with pytest.raises(StoreUnavailableError, match="stays away"):
-        source.run_or_release(next(iter(source)), stays_away)
+        source.run_or_release(next(iter(source)), raise_unavailable)
 
 
 @contextmanager
@@ -195,8 +195,8 @@ def test_shards_are_read_on_after_the_store_was_away_for_a_moment(
     planned, source_of, objects, store_settings, store_gate
 ):
     plan = planned(1, objects, store_settings.uri)
-    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    shards = iter(replace(source_of(plan), objects=ObjectStore(replace(store_settings, **there))))
+    gated = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
+    shards = iter(replace(source_of(plan), objects=ObjectStore(replace(store_settings, **gated))))
 
     outage = ExitStack()
     outage.enter_context(store_gate.shut())
@@ -210,8 +210,8 @@ def test_a_shard_that_its_store_does_not_give_is_given_up(
 ):
     monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,))
     plan = planned(2, objects, store_settings.uri)
-    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    shards = iter(replace(source_of(plan), objects=ObjectStore(replace(store_settings, **there))))
+    gated = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
+    shards = iter(replace(source_of(plan), objects=ObjectStore(replace(store_settings, **gated))))
     bucket, _, prefix = store_settings.uri.removeprefix("s3://").partition("/")
 
     with store_gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):

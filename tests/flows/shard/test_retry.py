@@ -41,10 +41,10 @@ def test_a_service_is_waited_for_ten_minutes_and_asked_ever_less_often(slept_s):
 
 
 def test_a_service_that_stays_away_is_waited_for_no_longer(slept_s):
-    with pytest.raises(StoreUnavailableError) as caught:
+    with pytest.raises(StoreUnavailableError) as raised:
         retry_outage(Service(slept_s, 700))
 
-    assert caught.value.retries_exhausted
+    assert raised.value.retries_exhausted
     assert 560 < sum(slept_s) <= 600
 
 
@@ -62,20 +62,20 @@ def test_a_call_with_a_fault_of_its_own_is_tried_four_times_and_may_be_tried_lat
         tries.append(1)
         raise StoreUnavailableError("One object is broken.")
 
-    with pytest.raises(StoreUnavailableError, match="One object") as caught:
+    with pytest.raises(StoreUnavailableError, match="One object") as raised:
         retry_faults(fail, {StoreUnavailableError: Service(slept_s, 0)})
 
     assert (len(tries), slept_s) == (4, [2, 10, 30])
-    assert not caught.value.retries_exhausted
+    assert not raised.value.retries_exhausted
 
 
 def test_a_call_is_done_again_once_its_service_is_back(slept_s):
     assert retry_faults(Service(slept_s, 300), {StoreUnavailableError: Service(slept_s, 300)}) == "here"
 
     slept_s.clear()
-    with pytest.raises(StoreUnavailableError) as caught:
+    with pytest.raises(StoreUnavailableError) as raised:
         retry_faults(Service(slept_s, 700), {StoreUnavailableError: Service(slept_s, 700)})
-    assert caught.value.retries_exhausted
+    assert raised.value.retries_exhausted
 
 
 def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
@@ -123,11 +123,11 @@ def test_a_fault_of_our_own_is_raised_at_once(slept_s):
 
 
 def test_the_last_failure_is_raised_once_its_service_is_back(slept_s):
-    with pytest.raises(StoreUnavailableError, match="A part") as caught:
+    with pytest.raises(StoreUnavailableError, match="A part") as raised:
         retry_faults(
             fail_always(StoreUnavailableError("A part of a video was not read.")),
             {StoreUnavailableError: Service(slept_s, 300)},
         )
 
     assert sum(slept_s) >= 300
-    assert not caught.value.retries_exhausted  # the work is worth another try
+    assert not raised.value.retries_exhausted  # the work is worth another try

@@ -49,7 +49,7 @@ def test_a_few_wait_for_others_no_longer_than_their_patience():
     assert stream.after(0, min_count=2, max_wait_s=0.01) == {FIRST: FAULT}
 
 
-def test_an_extraction_that_begins_anew_changes_nothing_that_was_said():
+def test_an_extraction_that_is_repeated_does_not_replace_an_outcome():
     stream = FrameStream()
     stream.add(FIRST, FAULT)
     stream.add(FIRST, OTHER_FAULT)

@@ -20,8 +20,9 @@ from websockets.sync.client import connect
 
 from infra.embedded import ServiceName, in_use, running, s3_program, start, status, stop, with_running_services
 from infra.embedded.home import Home
+from infra.embedded.s3_server import S3Server
 from infra.settings import Settings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, ObjectMissingError
 from reelabel.sources.object_store import ObjectStore
 from tests.command_line import reelabel
 from tests.other_user import LOOPBACK, NOBODY, STRANGER, as_user, listening_ports, unix_sockets
@@ -115,7 +116,7 @@ def test_every_port_refuses_another_user(service, services):
     attempts = [(request, tls) for request in REQUESTS for tls in (None, web)] + [(GRPC, None), (GRPC, grpc)]
 
     answers = as_user(
-        NOBODY, lambda: [(port, asked, _answer(port, asked, tls)) for port in numbers for asked, tls in attempts]
+        NOBODY, lambda: [(port, request, _answer(port, request, tls)) for port in numbers for request, tls in attempts]
     )
 
     assert {address for _, address in ports} <= {LOOPBACK}
@@ -124,7 +125,8 @@ def test_every_port_refuses_another_user(service, services):
     pages = {path.read_bytes()[:50] for path in services.home.glob("prefect/ui/**/index.html")}
     assert [each for each in answers if not _is_harmless(*each[1:], pages)] == []
     assert objects.read("s3://frames/planted") == b"frames"
-    assert objects.find("s3://frames/intruder") is None
+    with pytest.raises(ObjectMissingError):
+        objects.read("s3://frames/intruder")
 
 
 def test_every_socket_is_accessible_to_its_owner_only(service):
@@ -132,7 +134,16 @@ def test_every_socket_is_accessible_to_its_owner_only(service):
 
     assert [path for path in paths if path.startswith("@")] == []
     assert (service.name == "s3") == bool(paths)
-    assert {stat.S_IMODE(Path(path).stat().st_mode) & 0o077 for path in paths} <= {0}
+    folder = Path(f"/proc/{service.pid}/cwd")
+    assert {stat.S_IMODE((folder / path).stat().st_mode) & 0o077 for path in paths} <= {0}
+
+
+def test_no_socket_in_tmp_has_a_name_that_another_user_can_take_beforehand(tmp_path):
+    server = S3Server(Home(tmp_path / "home"))
+    first, second = ({*server.launch(port=12_345).cleanup_paths} for _ in range(2))
+
+    assert first
+    assert first.isdisjoint(second)
 
 
 def _shell(service, commands, uid):
@@ -168,11 +179,11 @@ def test_the_s3_server_accepts_no_shell_commands(services, store_settings):
     folder = "/buckets/" + store_settings.uri.removeprefix("s3://")
     intruder = "s3.configure -user=intruder -access_key=intruder -secret_key=intruder -actions=Admin -apply"
 
-    said = _shell(service, [f"fs.ls {folder}", f"fs.rm {folder}/video.mp4", intruder], STRANGER)
+    output = _shell(service, [f"fs.ls {folder}", f"fs.rm {folder}/video.mp4", intruder], STRANGER)
 
-    assert "video.mp4" not in said
+    assert "video.mp4" not in output
     assert objects.read(video) == b"frames"
-    assert "accessKey" not in said
+    assert "accessKey" not in output
 
 
 def test_postgres_requires_a_password(services):
@@ -185,19 +196,19 @@ def test_postgres_requires_a_password(services):
     ]
 
     def attempts():
-        said = []
+        errors = []
         for login in logins:
             try:
                 psycopg.connect(make_conninfo(**address, **login)).close()
-                said.append("came in")
+                errors.append("came in")
             except psycopg.OperationalError as error:
-                said.append(str(error))
-        return said
+                errors.append(str(error))
+        return errors
 
-    said = as_user(STRANGER, attempts)
+    errors = as_user(STRANGER, attempts)
 
     refusal = re.compile("password authentication failed|no password supplied")
-    assert [each for each in said if not refusal.search(each)] == []
+    assert [each for each in errors if not refusal.search(each)] == []
 
 
 def test_files_are_accessible_to_their_owner_only(services):
@@ -259,9 +270,11 @@ def own_home(tmp_path):
     return home
 
 
-def refused(home, path, said):
+def refused(home, path, message):
     """Expect that nothing starts, and the sentence that says why."""
-    with pytest.raises(ConfigurationError, match=rf"^{'Other users can write to ' * said.startswith(',')}{path}{said}"):
+    with pytest.raises(
+        ConfigurationError, match=rf"^{'Other users can write to ' * message.startswith(',')}{path}{message}"
+    ):
         start(Settings(home=home), wanted=frozenset({ServiceName.S3}))
     assert not [*home.glob("*.secret.*"), *home.glob("s3/certificate.pem")]
 
@@ -280,7 +293,7 @@ def test_nothing_in_a_home_folder_may_belong_to_another_user(own_home, name):
 
 @as_root
 @pytest.mark.parametrize("is_there", [True, False], ids=["a file", "nothing"])
-def test_no_link_in_a_home_folder_may_belong_or_lead_to_what_is_another_user_s(own_home, tmp_path, is_there):
+def test_no_link_in_a_home_folder_may_belong_or_lead_to_another_user(own_home, tmp_path, is_there):
     target, link = tmp_path / "theirs", own_home / "logs" / "postgres.log"
     link.symlink_to(target)
     if is_there:
@@ -293,7 +306,7 @@ def test_no_link_in_a_home_folder_may_belong_or_lead_to_what_is_another_user_s(o
 
 
 @pytest.mark.parametrize("name", ["run", "run/postgres.port", "prefect/ui/index.html"])
-def test_what_others_can_reach_in_a_home_folder_they_must_not_write_to(own_home, name):
+def test_other_users_must_not_write_to_what_they_can_reach_in_a_home_folder(own_home, name):
     path = own_home / name
     path.chmod(path.stat().st_mode | stat.S_IWGRP)
     Home(own_home).require_private()  # nobody else can enter the folder
@@ -331,27 +344,27 @@ def test_a_lock_that_is_a_link_changes_nothing_elsewhere(own_home, tmp_path):
 @as_root
 def test_the_supervisor_of_another_user_is_not_asked(own_home):
     """It would be sent settings with passwords."""
-    told = os.memfd_create("told")
+    received = os.memfd_create("received")
     path = own_home / "run" / "supervisor.sock"
     with Home(own_home).listen() as listening:
         os.chown(path, STRANGER, STRANGER)
         process = os.fork()
         if not process:
-            _say_that_there_are_users(listening, told)
+            _say_that_there_are_users(listening, received)
     # Until it listens as that user.
     until(lambda: Path(f"/proc/{process}").stat().st_uid == STRANGER)
 
     assert not in_use(own_home)
     stop(own_home)
-    said = reelabel({**os.environ, "REELABEL_HOME": str(own_home)}, "down").stderr
+    stderr = reelabel({**os.environ, "REELABEL_HOME": str(own_home)}, "down").stderr
 
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    assert os.fstat(told).st_size == 0
-    assert f"{path} belongs to the user with the id {STRANGER}" in " ".join(said.split())
+    assert os.fstat(received).st_size == 0
+    assert f"{path} belongs to the user with the id {STRANGER}" in " ".join(stderr.split())
 
 
-def _say_that_there_are_users(listening, told):
+def _say_that_there_are_users(listening, received):
     try:
         os.setgid(STRANGER)
         os.setuid(STRANGER)
@@ -359,7 +372,7 @@ def _say_that_there_are_users(listening, told):
         while True:
             with listening.accept()[0] as connection:
                 connection.sendall(b'{"users": 1}\n')
-                os.write(told, connection.recv(100))
+                os.write(received, connection.recv(100))
     finally:
         os._exit(1)
 
@@ -368,12 +381,12 @@ def test_the_prefect_api_requires_a_login(prefect_services):
     url = prefect_services.prefect.api_url
     routes = httpx.get(f"{url.removesuffix('/api')}/openapi.json", timeout=60).json()["paths"]  # made when asked for
     crafted = ["/health/", "//health", "/x/../health", "/health/../admin/version", "/flows/health", "/ready/ready"]
-    asked = [(method, path) for path, methods in routes.items() for method in methods]
+    endpoints = [(method, path) for path, methods in routes.items() for method in methods]
     with httpx.Client(base_url=url) as client:
-        answers = {(method, path): client.request(method, path) for method, path in asked}
+        answers = {(method, path): client.request(method, path) for method, path in endpoints}
         odd = [client.get(f"{url}{path}") for path in crafted]
 
-    assert len(asked) > 150
+    assert len(endpoints) > 150
     assert {each for each, answer in answers.items() if answer.status_code != 401} == {
         ("get", "/health"),
         ("get", "/ready"),

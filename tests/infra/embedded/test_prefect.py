@@ -117,8 +117,8 @@ def test_a_worker_that_knows_other_addresses_is_replaced(settings, tmp_path):
     start(settings, wanted=WANTED)
     before = _pids(settings)
 
-    elsewhere = settings.model_copy(update={"store": replace(settings.store, uri=tmp_path.as_uri())})
-    start(elsewhere, wanted=WANTED)
+    changed = settings.model_copy(update={"store": replace(settings.store, uri=tmp_path.as_uri())})
+    start(changed, wanted=WANTED)
 
     after = _pids(settings)
     assert after[ServiceName.PREFECT] == before[ServiceName.PREFECT]

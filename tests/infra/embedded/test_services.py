@@ -104,7 +104,7 @@ def _running_pids(home):
 
 def _all_end(home):
     """Wait until the supervisor has noticed that its last user is gone, and all services have ended."""
-    until(lambda: _processes_of(home) == [], said=lambda: _processes_of(home))
+    until(lambda: _processes_of(home) == [], details=lambda: _processes_of(home))
 
 
 def _query(settings, statement):
@@ -134,15 +134,32 @@ def test_stored_data_survives_a_restart(settings):
 
 
 @after_a_first_start
-def test_the_pid_file_of_a_killed_server_that_nobody_reaps_is_no_obstacle(settings, home):
+@pytest.mark.parametrize("state", ["Z", "S"], ids=["that nobody reaps", "whose id another program has"])
+def test_the_pid_file_of_a_killed_server_is_no_obstacle(settings, home, state):
     owner = {"user": "nobody"} if os.geteuid() == 0 else {}  # Postgres minds only processes of its own user
-    with subprocess.Popen(["true"], **owner) as zombie:
-        until(lambda: Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-        (home / "postgres" / "data" / "postmaster.pid").write_text(f"{zombie.pid}\n")
+    with subprocess.Popen(["true"] if state == "Z" else ["sleep", "600"], **owner) as process:
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == state)
+        (home / "postgres" / "data" / "postmaster.pid").write_text(f"{process.pid}\n")
 
-        start(settings, wanted=POSTGRES)
+        try:
+            start(settings, wanted=POSTGRES)
+        finally:
+            process.kill()
 
     assert ServiceName.POSTGRES in _running_pids(home)
+
+
+@after_a_first_start
+def test_a_killed_service_comes_back_even_if_the_supervisor_cannot_write_its_log(settings, home):
+    log = home / "logs" / "supervisor.log"
+    log.unlink()
+    os.mkfifo(log)
+    with os.fdopen(os.open(log, os.O_RDONLY | os.O_NONBLOCK)):
+        start(settings, wanted=POSTGRES)
+    before = _running_pids(home)  # from here on, nobody reads, and a write fails
+    os.kill(before[ServiceName.POSTGRES], signal.SIGKILL)
+
+    until(lambda: _running_pids(home).keys() == POSTGRES and _running_pids(home) != before)
 
 
 @after_a_first_start
@@ -187,7 +204,7 @@ def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, ho
         assert content(log).count(b"it is started again") == restarts
         start(settings, wanted=POSTGRES)  # returns once it is ready
         os.kill(_running_pids(home)[ServiceName.POSTGRES], signal.SIGKILL)
-        until(lambda restarts=restarts: content(log).count(b" ended ") == restarts + 1, said=lambda: content(log))
+        until(lambda restarts=restarts: content(log).count(b" ended ") == restarts + 1, details=lambda: content(log))
 
     assert b"it is not started again until it is requested" in content(log)
     assert _running_pids(home) == {}
@@ -364,6 +381,13 @@ def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
     assert _processes_of(home) == []
 
 
+def test_a_supervisor_that_ends_whenever_it_is_started_is_given_up(settings, home):
+    (home / "logs" / "supervisor.log").mkdir(parents=True)
+
+    with pytest.raises(ConfigurationError, match=r"supervisor of the services of .* ended; see its log"):
+        start(settings, wanted=POSTGRES)
+
+
 @after_a_first_start
 def test_a_copy_of_the_folder_has_no_services(settings, home, tmp_path):
     start(settings, wanted=POSTGRES)
@@ -409,9 +433,9 @@ def test_services_of_another_container_are_not_used(settings, home):
     start(settings, wanted=POSTGRES)
     command = ["unshare", "--net", sys.executable, "-c", COMMAND, str(home), "postgres"]
 
-    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+    stderr = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
 
-    assert "already running in another container or on another machine" in said
+    assert "already running in another container or on another machine" in stderr
 
 
 @pytest.mark.system
@@ -422,9 +446,9 @@ def test_a_user_without_a_name_is_told_that_postgres_needs_one(tmp_path):
     stranger = ["setpriv", f"--reuid={STRANGER}", "--clear-groups", *reads_all]
     command = [*stranger, sys.executable, "-c", COMMAND, str(tmp_path / "home"), "postgres"]
 
-    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+    stderr = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
 
-    assert f"cannot run as the user id {STRANGER}, which has no name on this machine; run this command as" in said
+    assert f"cannot run as the user id {STRANGER}, which has no name on this machine; run this command as" in stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")

@@ -134,8 +134,8 @@ def test_a_new_postgres_gets_a_login_for_each_part_with_only_the_rights_of_its_r
         assert _refusal(urls["reelabel_database_reader_url"], spec) is InsufficientPrivilege
         assert _refusal(urls["prefect_database_url"], "CREATE TABLE public.mine ()") is None
         for name in ("reelabel_database_url", "reelabel_database_reader_url", "reelabel_database_owner_url"):
-            elsewhere = ours[name].set(database="prefect").render_as_string(hide_password=False)
-            assert _refusal(elsewhere, "SELECT 1") is psycopg.OperationalError
+            other_url = ours[name].set(database="prefect").render_as_string(hide_password=False)
+            assert _refusal(other_url, "SELECT 1") is psycopg.OperationalError
 
 
 def _first_scripts(compose):

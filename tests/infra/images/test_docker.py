@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def test_every_copied_folder_and_file_exists_and_reaches_the_build():
         assert path.partition("/")[0] in let_in, path
 
 
+def test_the_build_has_every_file_of_the_wheel():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    needed |= {*wheel["packages"], *wheel["force-include"]}
+    stage = (DOCKER / "Dockerfile").read_text().partition(" AS wheel\n")[2].partition("\nFROM ")[0]
+    copied = {path.rstrip("/") for line in re.findall(r"^COPY (.*) \S+$", stage, re.MULTILINE) for path in line.split()}
+
+    assert needed <= copied
+
+
 def test_everything_that_images_install_is_locked_by_hash():
     for name in re.findall(r"requirements/[\w-]+\.txt", (DOCKER / "Dockerfile").read_text()):
         packages = re.split(r"\n(?=\S)", (ROOT / name).read_text().strip())
@@ -65,10 +77,10 @@ def test_the_entry_point_reads_secrets_from_files(tmp_path):
 
 
 def test_the_entry_point_names_a_missing_file():
-    ended = run(DOCKER / "entrypoint.sh", "true", PREFECT_API_AUTH_STRING_FILE="/run/secrets/nothing")
+    completed = run(DOCKER / "entrypoint.sh", "true", PREFECT_API_AUTH_STRING_FILE="/run/secrets/nothing")
 
-    assert ended.returncode == 2
-    assert "PREFECT_API_AUTH_STRING_FILE: cannot read /run/secrets/nothing" in ended.stderr
+    assert completed.returncode == 2
+    assert "PREFECT_API_AUTH_STRING_FILE: cannot read /run/secrets/nothing" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -99,8 +111,8 @@ def test_the_gpu_image_names_a_missing_model():
 
 @pytest.fixture
 def secrets(tmp_path):
-    made = run(DOCKER / "make_secrets.sh", tmp_path / "secrets")
-    assert made.returncode == 0, made.stderr
+    completed = run(DOCKER / "make_secrets.sh", tmp_path / "secrets")
+    assert completed.returncode == 0, completed.stderr
     return tmp_path / "secrets"
 
 

@@ -58,12 +58,12 @@ def test_long_running_pods_have_probes_and_limits(manifest):
 
 
 def test_settings_secrets_and_pools_are_created_under_the_names_in_use():
-    made = {entry["name"] for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]}
+    generated = {entry["name"] for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]}
     files = [path for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml"]
     reference = re.compile(r"(?:secretRef|configMapRef|configMap)\"?:\s*\{\s*\"?name\"?:\s*\"?([\w-]+)")
     used = {name for path in files for name in reference.findall(path.read_text())}
 
-    assert used == made
+    assert used == generated
     for entry in KUSTOMIZATION["secretGenerator"]:
         assert all((FOLDER / f"{name}.example").exists() for name in entry["envs"])
     for entry in KUSTOMIZATION["configMapGenerator"]:
@@ -287,11 +287,11 @@ def test_the_preparation_creates_the_pools_in_its_own_namespace(prefect_services
     names = {"NAMESPACE": "videos", "REELABEL_PREFECT_WORK_POOL": "cpu", "REELABEL_RUN_EXECUTOR": "remote"}
 
     environment = os.environ | export(prefect_services) | names
-    ended = subprocess.run(
+    completed = subprocess.run(
         [shell, option, here], env=environment, capture_output=True, text=True, timeout=500, check=False
     )
 
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     pools = [client.read_work_pool(name) for name in ("cpu", "gpu")]
     assert {pool.type for pool in pools} == {"kubernetes"}
     variables = [pool.base_job_template["variables"]["properties"] for pool in pools]

@@ -55,15 +55,17 @@ def test_the_images_contain_no_build_or_test_packages():
 
 @pytest.mark.system
 def test_the_bill_of_materials_names_every_package_with_its_hash(tmp_path):
-    made = tmp_path / "sbom.json"
+    path = tmp_path / "sbom.json"
     lock = ROOT / "requirements" / "worker.txt"
-    command = [TOOL, "requirements", lock, "--pyproject", ROOT / "pyproject.toml", "--output-file", made]
+    command = [TOOL, "requirements", lock, "--pyproject", ROOT / "pyproject.toml", "--output-file", path]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
 
-    bill = json.loads(made.read_text())
+    bill = json.loads(path.read_text())
     assert bill["metadata"]["component"]["name"] == "reelabel-app"
     assert len(bill["components"]) == len(locked("worker"))
     assert all(
-        any(each["alg"] == "SHA-256" for where in part["externalReferences"] for each in where.get("hashes", ()))
+        any(
+            each["alg"] == "SHA-256" for reference in part["externalReferences"] for each in reference.get("hashes", ())
+        )
         for part in bill["components"]
     )

@@ -38,16 +38,28 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_MODEL_TEMPLATE", "{prompt} {choices} {foo}", "no other placeholder"),
         ("REELABEL_MODEL_TEMPLATE", "{prompt", "not a valid template"),
         ("REELABEL_NIGHTLY_TIMEZONE", "Mars/One", "nightly.timezone: 'Mars/One' is not a time zone"),
+        ("REELABEL_NIGHTLY_CRON", "0 2 * *", "nightly.cron: '0 2 * *' is not a cron schedule"),
         ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is not a cron schedule"),
         ("REELABEL_WATCH_STARTS", "backfill", "watch.starts: 'backfill' must be 'classify' or 'describe'"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: '0' must be at least 1"),
         ("REELABEL_SERVE_MAX_REQUESTS", "0", "serve.max_requests: '0' must be at least 1"),
+        ("REELABEL_PREFECT_AUTH_STRING", "hunter2", "prefect.auth_string: write the login as user:password"),
+        ("REELABEL_PREFECT_AUTH_STRING", ":hunter2", "prefect.auth_string: write the login as user:password"),
+        ("REELABEL_PREFECT_AUTH_STRING", "hunter2:", "prefect.auth_string: write the login as user:password"),
+        ("REELABEL_STORE_VIDEO_ACCESS_KEY_ID", "hunter2", "video_secret_access_key must be set together"),
+        ("REELABEL_STORE_VIDEO_SECRET_ACCESS_KEY", "hunter2", "video_secret_access_key must be set together"),
+        ("REELABEL_RESULTS_EXPORT_FORMAT", "delta", "export_format delta needs export_uri, where runs are listed"),
+        ("REELABEL_RESULTS_EXPORT_FORMAT", "iceberg", "'iceberg' must be parquet, delta or iceberg:CATALOG.NAMESPACE"),
+        ("REELABEL_SERVER_URL", "http://me@gpu-1/v1", "server.url: 'http://me@gpu-1/v1' has the wrong format"),
+        ("REELABEL_SERVE_ORIGINS", '["https://a.example/page"]', "serve.origins.0: 'https://a.example/page' has the"),
+        ("REELABEL_SERVE_LOAD", "[]", "serve.load: "),
+        ("REELABEL_MODEL_ENGINE_ARGS", '{"seed": 1}', "seed must stay as Reelabel sets it; leave it out"),
         ("REELABEL_STORE_MAC_KEY", "hunter2", "store.mac_key: use at least 32 random characters"),
         ("REELABEL_SERVE_TOKEN", "hunter2", "serve.token: must have at least 16 characters"),
         ("REELABEL_STORE_MAC_KEY", "", "store.mac_key: use at least 32 random characters"),
         *(
             (f"REELABEL_{name}", "*.example.com", f'must be a list; write it as ["a", "b"] (JSON in REELABEL_{name}).')
-            for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS", "SAMPLING_STILL_TASKS")
+            for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS")
         ),
         ("REELABEL_WEB_ALLOW_HOSTS", "a,b", "web.allow_hosts: 'a,b' must be a list"),
         ("REELABEL_WEB_ALLOW_HOSTS", "", "web.allow_hosts: '' must be a list"),
@@ -73,20 +85,22 @@ def test_an_unknown_field_of_the_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("[modle]\nname = 'x'\n", "modle: unknown setting; did you mean model?"),
         ("[model]\nqqqqqq = 'x'\n", "model.qqqqqq: unknown setting; `reelabel config` lists the settings. Fix"),
+        ("[sampling]\nmin_frames = 4\n", "sampling.min_frames: unknown setting; `reelabel config` lists the settings."),
+        ("[describe]\nmethod = 'x'\n", "describe.method: unknown setting; `reelabel config` lists the settings."),
         ("[home]\nx = 1\n", "home: "),
     ],
 )
-def test_a_misspelled_section_is_named_with_the_nearest(tmp_path, content, said):
+def test_a_misspelled_section_is_named_with_the_nearest(tmp_path, content, message):
     (tmp_path / "reelabel.toml").write_text(content)
 
     with pytest.raises(ConfigurationError) as raised:
         load_settings()
 
-    assert said in raised.value.message
+    assert message in raised.value.message
 
 
 def test_a_folder_in_place_of_the_file_is_named(tmp_path):

@@ -42,11 +42,11 @@ def test_every_section_takes_secrets_from_files_and_other_files_are_ignored(secr
     assert load_settings().store.seal == Seal(b"s" * 32)
 
 
-@pytest.mark.parametrize("place", ["/no/such", "/etc/passwd"])
-def test_a_folder_of_secrets_that_cannot_be_read_is_named(monkeypatch, place):
-    monkeypatch.setenv("REELABEL_SECRETS_DIR", place)
+@pytest.mark.parametrize("path", ["/no/such", "/etc/passwd"])
+def test_a_folder_of_secrets_that_cannot_be_read_is_named(monkeypatch, path):
+    monkeypatch.setenv("REELABEL_SECRETS_DIR", path)
 
-    with pytest.raises(ConfigurationError, match=f"REELABEL_SECRETS_DIR, which is {place}, cannot be read"):
+    with pytest.raises(ConfigurationError, match=f"REELABEL_SECRETS_DIR, which is {path}, cannot be read"):
         load_settings()
 
 

@@ -6,11 +6,14 @@ import numpy as np
 
 from reelabel.seal import Seal
 from tasks.frame_cache.sealed_files import SealedFiles
+from tasks.live.messages import SessionConfig
+from tasks.live.model import LiveInfo
 from tasks.live.record.recorder import Recorder
 
 SEAL = Seal(b"k" * 32)
 TIMES_S = (0.04, 0.5, 1.371, 2.0, 2.5, 9.0)
 SIZE_PX = (28, 56)
+INFO = LiveInfo(model="tiny", size_multiple_px=28, max_frame_px=200_704, versions={"av": "18"})
 
 
 def image(value, size=SIZE_PX):
@@ -49,17 +52,16 @@ def start(engine, objects, root_uri, **options):
     return Recorder(engine, files, **{"write_every_s": 3600} | options)
 
 
+def open_session(recorder, session_id=None, **config):
+    """Return the record of a new session."""
+    config = SessionConfig(type="session.config", **config)
+    return recorder.open_session(str(session_id or uuid4()), config, info=INFO)
+
+
 def record_session(recorder):
     """Record a session; return its id."""
     session_id = uuid4()
-    config = {"window_s": 5, "sink": 1, "enable_frame_filter": True, "frame_filter_threshold": 0.95}
-    record = recorder.open(
-        session_id,
-        model="tiny",
-        config=config | {"sampling": {"temperature": 0.0, "top_p": 1.0, "max_tokens": 256}},
-        versions={"av": "18"},
-        host="camera-host",
-    )
+    record = open_session(recorder, session_id, window_s=5.0, sink=1)
     for number, time_s in enumerate(TIMES_S):
         record.keep(number=number, time_s=time_s, image=image(number * 40))
         if number == 2:

@@ -1,6 +1,5 @@
 import threading
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 from sqlalchemy import delete, select
@@ -13,10 +12,8 @@ from reelabel.seal import NO_KEY
 from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record import recorder as recorder_module
 from tasks.live.record.frame_part import read_part
-from tests.live.record.recorded import answered, image, start
+from tests.live.record.recorded import answered, image, open_session, start
 from tests.wait import until
-
-OPENED = {"model": "tiny", "config": {"model": "tiny"}, "versions": {"av": "18"}, "host": "h"}
 
 
 def rows(db, table):
@@ -24,8 +21,26 @@ def rows(db, table):
         return [dict(row) for row in connection.execute(select(table)).mappings()]
 
 
+def test_what_a_client_asked_for_is_recorded_with_the_defaults_of_what_it_did_not(recorder, db):
+    sampling = {"max_tokens": 7, "top_k": 5}
+    record = open_session(recorder, window=8, sampling=sampling, persistent=True, unknown="x" * 99)
+
+    [row] = rows(db, LIVE_SESSION)
+    assert (row["session_id"], row["model"], row["versions"]) == (record.session_id, "tiny", {"av": "18"})
+    assert row["config"] == {
+        "modalities": ["text"],
+        "window": 8,
+        "sink": 4,
+        "enable_frame_filter": True,
+        "frame_filter_threshold": 0.95,
+        "use_audio_in_video": True,
+        "history": 8,
+        "sampling": {"temperature": 0, "top_p": 1, "max_tokens": 7},
+    }
+
+
 def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, db):
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
     for number, time_s in enumerate((0.04, 0.5, 1.37)):
         record.keep(number=number, time_s=time_s, image=image(number * 100))
     record.keep(
@@ -48,9 +63,21 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
     assert session["ended_at"] is not None
 
 
+def test_more_frames_than_a_file_may_have_become_several(recorder, db, monkeypatch):
+    monkeypatch.setattr(recorder_module, "_PART_BYTES", 2 * image(0).nbytes)
+    record = open_session(recorder)
+    with record._writing:  # as while the store is slow
+        for number in range(5):
+            record.keep(number=number, time_s=float(number), image=image(number))
+
+    record.close(reason="done", frames_received=5)
+
+    assert [(part["first_frame"], part["frames"]) for part in rows(db, LIVE_FRAMES)] == [(0, 2), (2, 2), (4, 1)]
+
+
 def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
     for _ in range(2):
-        record = recorder.open(uuid4(), **OPENED)
+        record = open_session(recorder)
         record.keep(number=0, time_s=0.0, image=image(1))
         record.close(reason="done", frames_received=1)
     mine, other = (each["key"] for each in rows(db, LIVE_FRAMES))
@@ -66,7 +93,7 @@ def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
 
 def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
     before = rows(db, LIVE_SESSION)[0]["seen_at"]
     record.keep(number=0, time_s=0.0, image=image(1))
 
@@ -83,7 +110,7 @@ def test_frames_are_written_in_the_background_and_the_session_is_marked_as_alive
 
 def test_a_session_that_cannot_be_written_does_not_stop_the_others(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
-    gone, other = (recorder.open(uuid4(), **OPENED) for _ in range(2))
+    gone, other = (open_session(recorder) for _ in range(2))
     with db.begin() as connection:
         connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id == gone.session_id))
     gone.keep(number=0, time_s=0.0, image=image(1))
@@ -104,7 +131,7 @@ def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_
     recorder, db, monkeypatch
 ):
     monkeypatch.setattr(recorder_module, "_WAITING_BYTES", 3 * image(0).nbytes)
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
     db.dispose()
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none"))
     recorder.engine = away
@@ -127,7 +154,7 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
     monkeypatch.setattr(recorder_module, "_WAITING_BYTES", image(0).nbytes)
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none"))
     recorder = start(db, objects, store_settings.uri)
-    records = [recorder.open(uuid4(), **OPENED) for _ in range(2)]
+    records = [open_session(recorder) for _ in range(2)]
     recorder.engine = away
     for record in records:
         record.keep(number=0, time_s=0.0, image=image(1))
@@ -147,7 +174,7 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
 
 def test_a_session_whose_frames_cannot_be_written_ends_without_them_when_the_server_does(db, objects, store_settings):
     recorder = start(db, objects, store_settings.uri)
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
     record.keep(number=0, time_s=0.0, image=image(1))
     recorder.files = replace(recorder.files, root_uri="s3://there-is-no-such-bucket")
     with pytest.raises(ReelabelError):
@@ -167,7 +194,7 @@ def test_a_store_that_is_away_is_not_tried_again_with_each_frame(recorder, monke
         raise DatabaseUnavailableError("Postgres is unavailable.")
 
     monkeypatch.setattr(recorder_module, "_PART_BYTES", image(0).nbytes)
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
     with monkeypatch.context() as away:
         away.setattr(recorder_module.SessionRecord, "write", fail)
         for number in range(5):
@@ -183,7 +210,7 @@ def test_frames_that_a_defect_keeps_from_being_written_are_lost_and_the_end_is_w
     """Else they would fill the memory in which the frames of all sessions wait."""
     monkeypatch.setattr(recorder_module, "_WAITING_BYTES", image(0).nbytes)
     recorder = start(db, objects, store_settings.uri, write_every_s=0.02)
-    faulty, other = (recorder.open(uuid4(), **OPENED) for _ in range(2))
+    faulty, other = (open_session(recorder) for _ in range(2))
     encode = recorder_module.encode_part
 
     def fail_one(frames, *, session_id, **options):
@@ -208,7 +235,7 @@ def test_frames_that_a_defect_keeps_from_being_written_are_lost_and_the_end_is_w
 
 
 def test_a_query_is_a_row_when_answer_returns(recorder, db):
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
 
     record.answer(answered())
     record.answer(answered(total_ms=99.0))  # repeated after an error whose commit had succeeded
@@ -226,7 +253,7 @@ def test_a_query_is_a_row_when_answer_returns(recorder, db):
 def test_the_writer_records_and_the_reader_reads(database, objects, store_settings):
     writer, reader = connect(database, Role.WRITER), connect(database, Role.READER)
     recorder = start(writer, objects, store_settings.uri)
-    record = recorder.open(uuid4(), **OPENED)
+    record = open_session(recorder)
     record.keep(number=0, time_s=0.0, image=image(1))
     record.answer(answered())
     record.close(reason="done", frames_received=1)

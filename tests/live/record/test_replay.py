@@ -1,5 +1,4 @@
 import io
-from uuid import uuid4
 
 import polars as pl
 import pytest
@@ -12,7 +11,7 @@ from reelabel.sampling.options import Sampling
 from tasks.live.record.frame_part import KeptFrame
 from tasks.live.record.replay import encode_footage, write_jobs
 from tasks.live.record.saved import SessionFrames, find_session
-from tests.live.record.recorded import SIZE_PX, TIMES_S, answered, image, record_session
+from tests.live.record.recorded import SIZE_PX, TIMES_S, answered, image, open_session, record_session
 
 
 def jobs_of(objects, uri):
@@ -81,7 +80,7 @@ def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):
 
 
 def test_questions_that_cannot_be_asked_as_they_were_are_left_out_with_the_reason(recorder, db):
-    record = recorder.open(uuid4(), model="tiny", config={}, versions={}, host="h")
+    record = open_session(recorder)
     for number, size in enumerate([(28, 28), *[SIZE_PX] * 4]):
         record.keep(number=number, time_s=float(number), image=image(number, size))
     for query, (frames, audio_s) in enumerate(
@@ -120,7 +119,7 @@ def test_an_altered_frame_file_is_named_and_not_shown(recorder, db, objects):
     uri = f"{recorder.files.root_uri}/{session.parts[0]['key']}"
     objects.replace(uri, objects.read(uri).replace(b"live:", b"lies:"))
 
-    with pytest.raises(ConfigurationError, match=r"000000\.arrow on the store cannot be used: Seal mismatch"):
+    with pytest.raises(ConfigurationError, match=r"000000\.arrow on the store cannot be used: Signature mismatch"):
         write_jobs(session, recorder.files)
     objects.remove(uri)
     with pytest.raises(ConfigurationError, match=r"000000\.arrow on the store is gone"):

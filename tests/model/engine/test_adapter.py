@@ -14,8 +14,8 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_info
 from tests.model.adapters import make_adapter, merge
-from tests.model.asked import frame_file, in_words, live_answer, question
 from tests.model.engine.live.streams import clip, pairs_of
+from tests.model.factories import frame_file, in_words, live_answer, question
 from tests.model.families.saved import saved
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("adapter")]
@@ -34,14 +34,14 @@ def loaded(model, folder, *, live_sessions=0, **arguments):
 
 def answers_of(model, folder, **arguments):
     """Return the probabilities of choices and the words that a model answers to questions, and in a live session."""
-    items, asked = pairs_of(clip(3)), LiveQuery(text=QUESTIONS[0].text, choices=QUESTIONS[0].choices)
+    items, query = pairs_of(clip(3)), LiveQuery(text=QUESTIONS[0].text, choices=QUESTIONS[0].choices)
     with loaded(model, folder, live_sessions=1, **arguments) as (engine, model_info):
         *chosen, written = engine.answer(Batch(frame_files={"v": frame_file(4)}, questions=QUESTIONS))
         live = EngineLiveModel([engine], model_info, max_frame_px=56 * 56)
         live.open("s")
         while live.prefill([Prefix(session="s", items=items)]):
             pass
-        _, done = live_answer(live.ask(Prefix(session="s", items=items), asked), asked.choices)
+        _, done = live_answer(live.ask(Prefix(session="s", items=items), query), query.choices)
     assert done.cached_tokens >= 32
     return [share for each in (*chosen, done) for share in each.probabilities], written.words.text
 

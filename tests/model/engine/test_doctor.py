@@ -1,10 +1,14 @@
 """What `reelabel doctor` says of vLLM."""
 
+import json
+
 import pytest
 
 from infra.settings import RunSettings, Settings
+from reelabel_engine import PROTOCOL
 from tasks.model.engine import vllm_backend
 from tasks.model.engine.vllm_backend import VLLM
+from tasks.model.identity import TINY_MODEL
 
 
 @pytest.fixture
@@ -52,3 +56,22 @@ def test_vllm_for_gpus_without_one_says_what_to_check(tmp_path, monkeypatch):
     assert (model.ok, found.ok) == (True, False)
     assert found.detail == "RuntimeError: Device string must not be empty"
     assert found.advice.startswith("No GPU can be used; check that nvidia-smi lists one")
+
+
+def test_a_vllm_that_can_be_imported_is_named_with_its_python(tmp_path):
+    python = tmp_path / "python"
+    facts = json.dumps({"protocol": PROTOCOL, "versions": {"vllm": "0.32"}})
+    python.write_text(f"#!/bin/sh\ncase $3 in reelabel_engine*) echo '{facts}';; *) printf '0.32 on torch 2';; esac\n")
+    python.chmod(0o755)
+
+    model, found = VLLM.diagnose(Settings(model={"python": python, "name": str(TINY_MODEL)}))
+
+    assert (model.ok, model.detail) == (True, f"reelabel-tiny at {TINY_MODEL}")
+    assert (found.ok, found.detail) == (True, f"0.32 on torch 2, in {python}")
+
+
+def test_without_a_python_for_engines_the_sentence_says_what_to_do(tmp_path):
+    _, found = VLLM.diagnose(Settings(model={"python": tmp_path / "gone"}))
+
+    assert (found.ok, found.detail) == (False, "configuration")
+    assert found.advice.endswith("correct model.python.")

@@ -21,21 +21,21 @@ BATCH = Batch(
 @pytest.fixture
 def engine_that(tmp_path):
     """Make an engine that does something."""
-    made = []
+    engines = []
 
     def make(does, **options):
         config = EngineConfig(model=str(tmp_path / does))
         options = {"log_path": tmp_path / "engine.log", "start_timeout_s": 60, "answer_timeout_s": 60.0} | options
-        made.append(EngineProcess(config, command=bad_engine.COMMAND, **options))
-        return made[-1]
+        engines.append(EngineProcess(config, command=bad_engine.COMMAND, **options))
+        return engines[-1]
 
     yield make
-    for engine in made:
+    for engine in engines:
         engine.close()
 
 
 @pytest.mark.parametrize("does", bad_engine.LOADING)
-def test_whatever_else_an_engine_says_in_place_of_being_loaded_is_a_model_that_cannot_be_loaded(engine_that, does):
+def test_any_invalid_message_of_a_loading_engine_is_an_error_of_its_model(engine_that, does):
     engine = engine_that(does)
 
     with pytest.raises(ModelError, match="invalid message"):

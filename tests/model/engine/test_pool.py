@@ -10,7 +10,7 @@ from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import EnginePool
-from tests.model.asked import batch_about, frame_file, question
+from tests.model.factories import batch_about, frame_file, question
 from tests.stub_engine import COMMAND, answer_to
 
 BATCHES = [batch_about(question(), seed=seed) for seed in range(4)]

@@ -9,7 +9,7 @@ from reelabel.errors import DiskFullError
 from reelabel_engine.protocol import Batch, Rejected
 from tasks.domain import Answer
 from tasks.model.engine.recovery import RecoveringEngine
-from tests.model.asked import batch_about, frame_file, question
+from tests.model.factories import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
 
 DEADLY = [pytest.param(word, id=word.name.lower()) for word in (Trigger.POISON, Trigger.RENDERER_POISON)]
@@ -35,8 +35,8 @@ def test_questions_asked_beside_a_fatal_one_are_answered(make_engine):
     recovery = RecoveringEngine(engine)
     engine.wait_ready()
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(recovery.answer, batch) for batch in (innocent, innocent, deadly, innocent)]
-    first, second, refused, third = (each.result() for each in asked)
+        futures = [threads.submit(recovery.answer, batch) for batch in (innocent, innocent, deadly, innocent)]
+    first, second, refused, third = (each.result() for each in futures)
 
     expected = [answer_to(one, frame_file(1)) for one in innocent.questions]
     assert first == second == third == expected
@@ -72,9 +72,9 @@ def test_a_closed_engine_is_not_restarted(make_engine):
     engine = make_engine()
     engine.wait_ready()
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(RecoveringEngine(engine).answer, batch_about(question(f"Will it {Trigger.HANG}?")))
+        future = threads.submit(RecoveringEngine(engine).answer, batch_about(question(f"Will it {Trigger.HANG}?")))
         engine.close()
         with pytest.raises(EngineClosedError):
-            asked.result()
+            future.result()
 
     assert engine.starts == 1

@@ -9,7 +9,7 @@ from reelabel_engine.protocol import Batch, Rejected
 from tasks.domain import Answer
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.prompts.prompt import answer_permuted
-from tests.model.asked import question
+from tests.model.factories import question
 
 ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0

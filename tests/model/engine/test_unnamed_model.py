@@ -27,10 +27,10 @@ def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0" if gpus else "")
 
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as raised:
         VLLM.model_info(None, Settings(**UNNAMED))
 
-    assert refused.value.message == (
+    assert raised.value.message == (
         "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
         f"For {machine}: `export REELABEL_MODEL_NAME={model}`."
     )

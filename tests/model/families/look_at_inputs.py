@@ -1,6 +1,6 @@
 """Looks at what the processor of each family makes of a question.
 
-`python look_at_inputs.py FOLDER`: FOLDER/asked.pickle has, by family, the engine's configuration, and frame files by
+`python look_at_inputs.py FOLDER`: FOLDER/inputs.pickle has, by family, the engine's configuration, and frame files by
 number of frames. FOLDER/seen.json then tells, by family and number of frames, the prompt and the processor's inputs.
 """
 
@@ -18,7 +18,8 @@ from vllm.model_executor.layers.rotary_embedding import get_rope
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel_engine.renderer import HashedMedium, InputRenderer, table_length
+from reelabel_engine.positions import table_length
+from reelabel_engine.renderer import HashedMedium, InputRenderer
 from tasks.domain import MediaCounts
 from tests.model.families.question import NUM_FRAMES, QUESTION
 
@@ -95,8 +96,8 @@ def as_list(value):
 
 def main(folder):
     seen = {"rotary tables": {kind: table_lengths(kind) for kind in ROTARY}}
-    asked = pickle.loads((folder / "asked.pickle").read_bytes())
-    for family, (config, files) in asked.items():
+    inputs = pickle.loads((folder / "inputs.pickle").read_bytes())
+    for family, (config, files) in inputs.items():
         renderer = InputRenderer(config)
         for num_frames, data in files.items():
             seen[f"{family} {num_frames}"] = look(renderer, data)

@@ -16,7 +16,7 @@ from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_info
 from tests.clips import write_clip
 from tests.engine_python import run_by_engine
-from tests.model.families.asked import frame_file
+from tests.model.families.frames import frame_file
 from tests.model.families.question import NUM_FRAMES, QUESTION
 from tests.model.families.saved import save_all
 
@@ -39,12 +39,12 @@ def folder(tmp_path_factory):
     save_all(FAMILIES, folder)
     texts = shutil.copytree(folder / "qwen2_vl", folder / "texts")
     (texts / "chat_template.jinja").write_text(TEXT_TEMPLATE)
-    settings, asked = Settings(sampling={"num_frames": NUM_FRAMES}, model={"dtype": "float32"}), {}
+    settings, inputs = Settings(sampling={"num_frames": NUM_FRAMES}, model={"dtype": "float32"}), {}
     for family in (*FAMILIES, "texts"):
         model = folder / family
         files = {number: frame_file(model, folder / "clip.mp4", num_frames=number) for number in (NUM_FRAMES, 1)}
-        asked[family] = engine_config(read_model_info(str(model)), settings), files
-    (folder / "asked.pickle").write_bytes(pickle.dumps(asked))
+        inputs[family] = engine_config(read_model_info(str(model)), settings), files
+    (folder / "inputs.pickle").write_bytes(pickle.dumps(inputs))
     run_by_engine(Path(__file__).with_name("look_at_inputs.py"), folder, cwd=folder)
     return folder
 

@@ -15,7 +15,7 @@ from tasks.model.engine.process import EngineProcess, preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_info
 from tests.clips import write_clip
-from tests.model.families.asked import frame_file
+from tests.model.families.frames import frame_file
 from tests.model.families.question import NUM_FRAMES, QUESTION
 from tests.model.families.saved import saved
 
@@ -51,7 +51,7 @@ def test_the_spec_says_that_frames_are_images(model):
 def test_every_frame_is_an_image_in_the_prompt(config, frames):
     video = video_input(read_frames(frames[0]))
 
-    shown = preview_prompt(PreviewRequest(config=config, question=QUESTION, media=(video,)), timeout_s=240)
+    shown = preview_prompt(PreviewRequest(config=config, question=QUESTION, media=(video,)))
 
     assert shown.text.count("<global-img>") == NUM_FRAMES
     assert shown.text.count("<image>") == NUM_FRAMES * TOKENS_PER_FRAME

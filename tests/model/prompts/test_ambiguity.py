@@ -22,9 +22,9 @@ def jobs(*choices):
 
 
 def test_ambiguous_choices_are_counted_and_named_with_the_reason(encode):
-    asked = jobs(("yes", "no"), ("yes", "yes, always"), ("red", "green"), ("yes", "yes, always"), ("no", "no, never"))
+    checked = jobs(("yes", "no"), ("yes", "yes, always"), ("red", "green"), ("yes", "yes, always"), ("no", "no, never"))
 
-    found = find_ambiguous_jobs(asked, scoring="text", encode=encode)
+    found = find_ambiguous_jobs(checked, scoring="text", encode=encode)
 
     assert found.count == 3
     assert str(found).startswith(

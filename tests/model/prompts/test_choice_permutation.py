@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.text_bounds import MAX_TEXT
 from reelabel_engine.protocol import Batch, Question, Rejected
 from tasks.domain import Answer
 from tasks.model.prompts.prompt import answer_permuted, rotate_choices
@@ -29,7 +30,7 @@ def answer(*probabilities):
 def ask(answer_of, *questions):
     """Ask by a function from the choices as they are shown to a reply."""
     batch = Batch(frame_files={"v": b""}, questions=questions)
-    return answer_permuted(lambda asked: [answer_of(one.choices) for one in asked.questions], batch)
+    return answer_permuted(lambda part: [answer_of(one.choices) for one in part.questions], batch)
 
 
 @given(choices_of_any_number)
@@ -66,9 +67,9 @@ def test_a_model_that_always_says_a_is_detected_and_averaged_away():
 
 
 def test_a_question_asked_once_keeps_its_answer_unchanged():
-    once = answer(0.7, 0.3)
+    original = answer(0.7, 0.3)
 
-    assert ask(lambda _: once, question("ab", 1)) == [once]
+    assert ask(lambda _: original, question("ab", 1)) == [original]
 
 
 def test_the_costs_of_all_orders_are_added_up():
@@ -84,3 +85,33 @@ def test_a_question_refused_in_one_order_is_refused_and_other_questions_are_answ
 
     assert refused == REFUSED
     assert answered.probabilities == pytest.approx((0.5, 0.5))
+
+
+def test_a_question_that_is_too_long_is_refused_unasked_and_the_others_are_answered():
+    questions = []
+    long, one = (replace(question("ab", 2), text=text) for text in ("x" * (MAX_TEXT + 1), "?"))
+    batch = Batch(frame_files={"v": b""}, questions=(long, one))
+
+    refused, answered = answer_permuted(
+        lambda part: questions.extend(part.questions) or [answer(0.6, 0.4) for _ in part.questions], batch
+    )
+
+    assert refused.code == "prompt_too_long"
+    assert f"has {MAX_TEXT + 1:,} characters" in refused.message
+    assert answered.order.permutations == 2
+    assert questions == [one, *one.permutations]
+    assert answer_permuted(None, batch.only((long,)))[0].code == "prompt_too_long"
+
+
+def test_the_system_prompt_counts_towards_the_longest_text():
+    for text, is_refused in (("x" * (MAX_TEXT - 1), False), ("x" * MAX_TEXT, True)):
+        [reply] = ask(lambda _: answer(0.6, 0.4), replace(question("ab", 1), text=text, system_prompt="y"))
+        assert isinstance(reply, Rejected) is is_refused
+
+
+def test_the_mass_of_choices_is_averaged_over_the_orders_that_have_one():
+    replies = iter([replace(answer(0.6, 0.4), choice_mass=0.5), replace(answer(0.6, 0.4), choice_mass=0.7)])
+    [known] = ask(lambda _: next(replies), question("ab", 2))
+    [unknown] = ask(lambda _: answer(0.6, 0.4), question("ab", 2))
+
+    assert (known.choice_mass, unknown.choice_mass) == (pytest.approx(0.6), None)

@@ -40,28 +40,9 @@ def test_examples_come_before_the_question():
     assert text == "Q: {one}\nA\n\nWhich?\nA. x\nB. y"
 
 
-def test_the_video_comes_before_the_question():
-    assert chat_messages("Which?", None) == [
-        {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": "Which?"}]},
-    ]
-
-
 def test_the_shipped_template_puts_the_video_before_the_question():
     template = jinja2.Environment(autoescape=False).from_string((TINY_MODEL / "chat_template.jinja").read_text())
 
     chat = template.render(messages=chat_messages("Which?", "Be brief."))
 
     assert chat.index("Be brief.") < chat.index("<|video_pad|>") < chat.index("Which?")
-
-
-def test_a_system_prompt_comes_first():
-    system, _ = chat_messages("Which?", "Be brief.")
-
-    assert system == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
-
-
-def test_a_text_only_chat_template_has_the_video_named_in_the_text():
-    assert chat_messages("Which?", "Be brief.", placeholders=["<video>"]) == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "<video>\nWhich?"},
-    ]

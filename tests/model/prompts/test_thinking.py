@@ -66,10 +66,10 @@ def test_a_prompt_that_ends_within_a_thought_is_refused(model_info_of, template,
     if tag is None:
         require_answer_first("m", ending)
         return
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as raised:
         require_answer_first("m", ending)
-    assert caught.value.message.startswith(f"The chat template of m ends the prompt with {tag}, so that the model")
-    assert "set model.chat_template_args, such as enable_thinking = false" in caught.value.message
+    assert raised.value.message.startswith(f"The chat template of m ends the prompt with {tag}, so that the model")
+    assert "set model.chat_template_args, such as enable_thinking = false" in raised.value.message
 
 
 @pytest.mark.parametrize("file", ["chat_template.jinja", "chat_template.json", "tokenizer_config.json"])

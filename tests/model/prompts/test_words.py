@@ -5,7 +5,7 @@ import pytest
 from reelabel_engine.errors import AnswerCutShortError, AnswerNotJsonError
 from tasks.model.prompts.prompt import build_question, rotate_choices
 from tasks.model.prompts.words import read_words
-from tests.model.asked import in_words
+from tests.model.factories import in_words
 from tests.results.rows import SPEC, job
 
 SCHEMA = '{"type": "object"}'
@@ -34,6 +34,7 @@ def test_json_is_stored_without_blanks_around_it():
         pytest.param('{"a": NaN}', id="no number"),
         pytest.param('{"a": 1e999}', id="a number beyond floats"),
         pytest.param("[" * 100_000, id="too deep"),
+        pytest.param("[" * 256 + "]" * 256, id="deeper than can be written again"),
         pytest.param("1" * 10_000, id="too many digits"),
         pytest.param('{"a": "\\u0000"}', id="a character that is not stored"),
         pytest.param('{"\\ud83d": 1}', id="an unpaired surrogate"),
@@ -72,10 +73,10 @@ def test_an_answer_that_ended_at_a_bound_is_cut_short_even_if_it_reads_as_json(m
 def test_a_question_in_words_is_the_prompt_alone_after_the_examples():
     spec = SPEC.model_copy(update={"examples": "Q: A?\nA: B.", "max_tokens": 7, "permutations": 4})
 
-    asked = build_question(job("a", choices=(), prompt="What?", schema=SCHEMA), spec)
+    question = build_question(job("a", choices=(), prompt="What?", schema=SCHEMA), spec)
 
-    assert asked.text == "Q: A?\nA: B.\n\nWhat?"
-    assert (asked.choices, asked.max_tokens, asked.schema, asked.permutations) == ((), 7, SCHEMA, ())
+    assert question.text == "Q: A?\nA: B.\n\nWhat?"
+    assert (question.choices, question.max_tokens, question.schema, question.permutations) == ((), 7, SCHEMA, ())
     assert rotate_choices((), 4) == [()]
     assert build_question(job("a"), spec).max_tokens == 1
 

@@ -4,7 +4,7 @@ import pytest
 
 from reelabel.errors import ConfigurationError
 from reelabel_engine.protocol import Batch
-from tests.model.asked import frame_file, question
+from tests.model.factories import frame_file, question
 from tests.vllm_server import gate
 
 SHAPES = ("square", "circle", "triangle", "cross")

@@ -14,7 +14,7 @@ from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.model.server.answers import Completion
 from tasks.model.server.client import ServerClient
-from tests.model.asked import frame_file, question
+from tests.model.factories import frame_file, question
 from tests.stub_server import encoder
 from tests.vllm_server import KEY, NAME, gate
 
@@ -60,23 +60,23 @@ ERROR = {"error": {"message": "No.", "type": "odd", "param": None, "code": 400}}
 MODELS = {"data": [{"id": NAME, "root": "/no/such/model", "max_model_len": 2048}]}
 
 
-def places(value, where=()):
-    """Yield where every value in a JSON value is."""
-    yield where
+def paths_in(value, path=()):
+    """Yield the path of every value in a JSON value."""
+    yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in items:
-        yield from places(each, (*where, key))
+        yield from paths_in(each, (*path, key))
 
 
 def changed(rng, value):
     """Change one or three values in a JSON value, and now and then its text."""
     whole = [copy.deepcopy(value)]
     for _ in range(rng.choice([1, 1, 1, 3])):
-        *way, last = rng.choice([*places(whole)][1:])
+        *parents, last = rng.choice([*paths_in(whole)][1:])
         inner = whole
-        for key in way:
+        for key in parents:
             inner = inner[key]
-        if rng.random() < 0.2 and way:
+        if rng.random() < 0.2 and parents:
             del inner[last]
         else:
             inner[last] = copy.deepcopy(rng.choice(VALUES))
@@ -122,12 +122,12 @@ def test_anything_in_a_response_is_an_answer_or_the_failure_of_its_question(stub
 
 
 def test_anything_in_what_is_asked_before_the_first_question_is_reported_in_a_sentence():
-    rng, said = random.Random(3), [b""]
-    with gate("http://127.0.0.1:9/v1", lambda *_: (rng.choice([200, 200, 400, 500]), said[0])) as url:
+    rng, content = random.Random(3), [b""]
+    with gate("http://127.0.0.1:9/v1", lambda *_: (rng.choice([200, 200, 400, 500]), content[0])) as url:
         settings = ServerSettings(url=url, api_key=KEY, max_attempts=1)
         with contextlib.closing(ServerClient(settings)) as client:
             for _ in range(100):
-                said[0] = changed(rng, rng.choice([MODELS, {"tokens": [1, 2]}, {"version": "1"}, COMPLETION, ERROR]))
+                content[0] = changed(rng, rng.choice([MODELS, {"tokens": [1, 2]}, {"version": "1"}, COMPLETION, ERROR]))
                 for ask in (client.find_model, client.find_version, lambda: client.tokenize("A"), client.reach):
                     with contextlib.suppress(ReelabelError):
                         ask()

@@ -14,20 +14,21 @@ from threading import Event
 import pytest
 
 from infra.errors import EngineClosedError, ServerUnavailableError
-from infra.settings import ServerSettings
+from infra.settings import ServerSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from reelabel_engine.errors import ModelError
+from reelabel_engine.prompts import choice_tokens
 from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.answers import read_logprobs
-from tasks.model.server.openai_backend import read_served_model_info
+from tasks.model.server.openai_backend import OPENAI, read_served_model_info
 from tests.certificates import Authority
-from tests.model.asked import batch_about, frame_file, question
+from tests.model.factories import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, check_offers
-from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
-from tests.vllm_server import CUT, DROPPED, KEY, NAME, gate
+from tests.stub_server import MAX_TOKENS, encoder, probabilities_of, serve_stub
+from tests.vllm_server import CUT, DROPPED, KEY, NAME, gate, without_token_ids
 
 
 def probabilities(replies):
@@ -45,6 +46,20 @@ def test_every_answer_reaches_its_question_with_many_threads(stub_server, make_b
         answered = list(threads.map(backend.answer, [BATCH] * 8))
 
     assert [probabilities(replies) for replies in answered] == [EXPECTED] * 8
+
+
+def test_tokens_are_those_that_the_server_counts_or_none(stub_server, make_backend):
+    [counted] = make_backend(stub_server).answer(batch_about(question()))
+    tokens = set().union(*choice_tokens(ODD.choices, scoring="letter", encode=encoder()))
+    top = [{"token": f"token_id:{token}", "logprob": -3.0} for token in tokens]
+    uncounted = json.dumps({"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}]}).encode()
+
+    with odd_replies(stub_server, {ODD.text: lambda: (200, uncounted)}) as (url, _):
+        [answer] = make_backend(url).answer(batch_about(ODD))
+
+    assert (counted.prompt_tokens, counted.cached_tokens) == (len(encoder()(question().text)), 0)
+    assert (answer.prompt_tokens, answer.cached_tokens) == (0, 0)
+    assert counted.inference_ms > 0
 
 
 def test_without_a_local_model_the_server_provides_name_and_tokens(stub_server, make_backend):
@@ -93,9 +108,17 @@ def test_frames_have_the_size_of_the_model_that_the_server_loaded(stub_server):
 @pytest.mark.parametrize("root", [None, "/no/such/model", "a/folder/elsewhere"])
 def test_a_missing_local_model_is_warned_of(root, caplog):
     with serve_stub(root) as url:
-        read_served_model_info(ServerSettings(url=url, api_key=KEY))
+        model_info = read_served_model_info(ServerSettings(url=url, api_key=KEY))
 
     assert "set model.name" in caplog.text
+    assert (model_info.identity.served_at, model_info.location) == (url, NAME)
+    assert (model_info.size_multiple_px, model_info.max_pixels, model_info.native_sampler) == (28, None, "uniform")
+
+
+def test_a_model_that_is_not_named_is_that_of_the_server(stub_server):
+    settings = Settings(model={"backend": "openai", "name": None}, server={"url": stub_server, "api_key": KEY})
+
+    assert OPENAI.model_info(None, settings) == read_served_model_info(settings.server)
 
 
 def test_refused_questions_do_not_stop_the_others(stub_server, make_backend):
@@ -133,12 +156,7 @@ def test_text_that_the_server_would_parse_as_special_tokens_is_refused_and_never
 
 
 def test_a_server_that_returns_only_its_most_likely_tokens_can_be_used(stub_server, make_backend):
-    def strict(_path, body):
-        if body and "logprob_token_ids" in body:
-            return 400, "Unknown parameter: logprob_token_ids"
-        return None
-
-    with gate(stub_server, strict) as url:
+    with gate(stub_server, without_token_ids) as url:
         sure, _, unsure, *_ = make_backend(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(EXPECTED[0].expected, abs=1e-3)
@@ -167,20 +185,20 @@ def test_a_busy_server_is_asked_again(stub_server, make_backend, status):
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="dead engine")]
+    ("status", "error"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="dead engine")]
 )
-def test_a_server_that_falls_silent_or_disappears_is_a_transient_fault(stub_server, make_backend, status, words):
+def test_a_server_that_falls_silent_or_disappears_is_a_transient_fault(stub_server, make_backend, status, error):
     with gate(
-        stub_server, lambda path, _: (status, words) if is_down and path.endswith("completions") else None
+        stub_server, lambda path, _: (status, error) if is_down and path.endswith("completions") else None
     ) as url:
         is_down = False
         backend = make_backend(url)
         info = backend.wait_ready()
         is_down = True
         for use in (lambda: backend.answer(BATCH), backend.wait_ready):
-            with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}: {words}\)") as caught:
+            with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}: {error}\)") as raised:
                 use()
-            assert not caught.value.replies
+            assert not raised.value.replies
         is_down = False
         assert backend.wait_ready() == info
 
@@ -231,17 +249,17 @@ def odd_replies(url, replies, *, headers=None):
 
     `headers` are added to these replies.
     """
-    asked = Counter()
+    request_counts = Counter()
 
     def answer(path, body):
         if not (body and path.endswith("completions")):
             return None
         text = body["messages"][-1]["content"][-1]["text"]
-        asked[text] += 1
+        request_counts[text] += 1
         return replies[text]() if text in replies else None
 
     with gate(url, answer, headers=headers) as gated:
-        yield gated, asked
+        yield gated, request_counts
 
 
 def test_a_question_without_an_answer_fails_in_the_words_of_the_server_and_the_others_are_asked_once(
@@ -252,21 +270,21 @@ def test_a_question_without_an_answer_fails_in_the_words_of_the_server_and_the_o
     batch = Batch(
         frame_files=SIX.frame_files | {one.video_id: frame_file(1) for one in odd}, questions=(*odd, *FIVE_GOOD)
     )
-    made = {one.text: partial(lambda reply: reply, reply) for one, reply in zip(odd, replies, strict=True)}
+    reply_of = {one.text: partial(lambda reply: reply, reply) for one, reply in zip(odd, replies, strict=True)}
 
-    with odd_replies(stub_server, made) as (url, asked):
+    with odd_replies(stub_server, reply_of) as (url, request_counts):
         got = make_backend(url).answer(batch)
 
     assert probabilities(got[len(odd) :]) == EXPECTED_OF_FIVE
-    assert {asked[one.text] for one in FIVE_GOOD} == {1}
+    assert {request_counts[one.text] for one in FIVE_GOOD} == {1}
     failed, refused = got[: len(NO_REPLY)], got[len(NO_REPLY) : len(odd)]
     for one, failure, (_, cause) in zip(odd, failed, NO_REPLY, strict=False):
-        assert (failure.code, failure.stage, asked[one.text]) == ("server_failed", "inference", 2)
-        words = f"The server at {url} failed in 2 attempts to answer this question, but answers others: {cause}"
-        assert failure.message.startswith(words)
-    assert {asked[one.text] for one in odd[len(NO_REPLY) :]} == {1}
-    for failure, (_, code, words) in zip(refused, NO_ANSWER, strict=True):
-        assert (failure.code, bool(re.search(words, failure.message))) == (code, True), failure.message
+        assert (failure.code, failure.stage, request_counts[one.text]) == ("server_failed", "inference", 2)
+        message = f"The server at {url} failed in 2 attempts to answer this question, but answers others: {cause}"
+        assert failure.message.startswith(message)
+    assert {request_counts[one.text] for one in odd[len(NO_REPLY) :]} == {1}
+    for failure, (_, code, message) in zip(refused, NO_ANSWER, strict=True):
+        assert (failure.code, bool(re.search(message, failure.message))) == (code, True), failure.message
 
 
 @pytest.mark.parametrize("attempts", [1, pytest.param(3, marks=pytest.mark.system)])
@@ -274,33 +292,33 @@ def test_a_question_that_is_never_answered_in_time_is_asked_so_often_and_the_oth
     stub_server, make_backend, attempts
 ):
     ends = Event()
-    with odd_replies(stub_server, {ODD.text: lambda: (503, ends.wait(60) and "Too late.")}) as (url, asked):
+    with odd_replies(stub_server, {ODD.text: lambda: (503, ends.wait(60) and "Too late.")}) as (url, request_counts):
         first, second, odd, *rest = make_backend(url, timeout_s=8, max_attempts=attempts).answer(SIX)
         ends.set()
 
     assert probabilities((first, second, *rest)) == EXPECTED_OF_FIVE
-    assert {asked[one.text] for one in FIVE_GOOD} == {1}
-    assert (odd.code, asked[ODD.text]) == ("server_failed", attempts)
+    assert {request_counts[one.text] for one in FIVE_GOOD} == {1}
+    assert (odd.code, request_counts[ODD.text]) == ("server_failed", attempts)
     assert "timed out; server.timeout_s is 8" in odd.message
     assert f"in {pluralize(attempts, 'attempt')} to answer" in odd.message
 
 
 @pytest.mark.parametrize(
-    ("reply", "error", "words"),
+    ("reply", "error", "message"),
     [
         ((200, FIREWALL), ServerUnavailableError, r"no longer answers \(Forbidden Your request was blocked\)"),
         ((401, "Expired."), ConfigurationError, "rejects the API key"),
         ((404, "No such model."), ConfigurationError, "No such model; check server.url"),
     ],
 )
-def test_a_reply_that_is_the_same_for_every_question_is_about_none(stub_server, make_backend, reply, error, words):
+def test_a_reply_that_is_the_same_for_every_question_is_about_none(stub_server, make_backend, reply, error, message):
     with gate(stub_server, lambda path, _: reply if is_odd and path.endswith("completions") else None) as url:
         is_odd = False
         backend = make_backend(url)
         backend.wait_ready()
         is_odd = True
         for use in (lambda: backend.answer(SIX), backend.wait_ready):
-            with pytest.raises(error, match=words):
+            with pytest.raises(error, match=message):
                 use()
 
 
@@ -336,11 +354,11 @@ def test_what_was_received_before_an_outage_comes_with_its_error(stub_server, ma
             is_down.set()
         return (503, "Loading.") if is_down.is_set() else None
 
-    with gate(stub_server, answer) as url, pytest.raises(ServerUnavailableError, match="Loading") as caught:
+    with gate(stub_server, answer) as url, pytest.raises(ServerUnavailableError, match="Loading") as raised:
         make_backend(url, concurrency=1).answer(SIX)
 
-    assert [*caught.value.replies] == [0]
-    assert probabilities(caught.value.replies.values()) == EXPECTED_OF_FIVE[:1]
+    assert [*raised.value.replies] == [0]
+    assert probabilities(raised.value.replies.values()) == EXPECTED_OF_FIVE[:1]
 
 
 @pytest.mark.parametrize(
@@ -367,10 +385,10 @@ def test_an_address_without_v1_is_distinguished_from_a_server_without_an_api(stu
     def answers(path, _body):
         return None if path.startswith("/v1/") else (404, "Not Found")
 
-    with gate(stub_server, answers) as url, pytest.raises(ConfigurationError) as caught:
+    with gate(stub_server, answers) as url, pytest.raises(ConfigurationError) as raised:
         make_backend(url.removesuffix("/v1")).wait_ready()
 
-    assert caught.value.message.endswith(f"does not end in /v1; set it (REELABEL_SERVER_URL) to {url}.")
+    assert raised.value.message.endswith(f"does not end in /v1; set it (REELABEL_SERVER_URL) to {url}.")
 
 
 def test_a_server_with_a_certificate_of_its_own_needs_a_file(make_backend, tmp_path):
@@ -388,11 +406,11 @@ def test_a_server_accepts_frame_files_or_times_or_we_say_how_to_start_it(stub_se
 
 
 def test_a_closed_backend_abandons_its_requests(stub_server, make_backend):
-    asked, may_answer = Event(), Event()
+    received, may_answer = Event(), Event()
 
     def slow(_path, body):
         if body and "number 3" in json.dumps(body):
-            asked.set()
+            received.set()
             may_answer.wait(60)
             return 503, "Too late."
         return None
@@ -400,7 +418,7 @@ def test_a_closed_backend_abandons_its_requests(stub_server, make_backend):
     with gate(stub_server, slow) as url, ThreadPoolExecutor(1) as threads:
         backend = make_backend(url, concurrency=1)
         answering = threads.submit(backend.answer, batch_about(*(question(f"Is it number {n}?") for n in range(100))))
-        assert asked.wait(60)
+        assert received.wait(60)
         backend.close()
 
         with pytest.raises(EngineClosedError):

@@ -1,13 +1,15 @@
 """Servers that answer, but not with OpenAI's API."""
 
-import contextlib
+import time
+from contextlib import closing, suppress
 
 import pytest
 
-from infra.errors import ServerUnavailableError
+from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.model.server.client import ServerClient
+from tests.http_server import Handler, serve
 from tests.vllm_server import CUT, DROPPED, gate
 
 NOBODY = "http://127.0.0.1:9/v1"
@@ -31,7 +33,7 @@ ASKS = {
     ],
 )
 def test_a_server_that_is_not_an_api_is_named(ask, content):
-    with gate(NOBODY, lambda _path, _body: (200, content)) as url, contextlib.closing(_client(url)) as client:
+    with gate(NOBODY, lambda _path, _body: (200, content)) as url, closing(_client(url)) as client:
         fault = (
             rf"The response of {url} is not that of an OpenAI API .* server.url \(REELABEL_SERVER_URL\) end in /v1\?"
         )
@@ -42,8 +44,8 @@ def test_a_server_that_is_not_an_api_is_named(ask, content):
 def test_the_version_of_a_server_is_reported_if_it_has_one():
     for content, expected in ((b'{"version": "0.25.1"}', "0.25.1"), (b"<html>", None), (b'["0.25.1"]', None)):
         with (
-            gate(NOBODY, lambda _path, _body, said=content: (200, said)) as url,
-            contextlib.closing(_client(url)) as client,
+            gate(NOBODY, lambda _path, _body, reply=content: (200, reply)) as url,
+            closing(_client(url)) as client,
         ):
             assert client.find_version() == expected
 
@@ -51,12 +53,48 @@ def test_the_version_of_a_server_is_reported_if_it_has_one():
 @pytest.mark.parametrize("answer", [(DROPPED, b""), (200, CUT)], ids=["before an answer", "within it"])
 def test_a_connection_that_breaks_is_counted(answer):
     """As another server may have taken the place of this one."""
-    with gate(NOBODY, lambda _path, _body: answer) as url, contextlib.closing(_client(url)) as client:
+    with gate(NOBODY, lambda _path, _body: answer) as url, closing(_client(url)) as client:
         with pytest.raises(ServerUnavailableError, match="does not respond"):
             client.complete({"messages": []})
 
         assert client.connections_lost == 1
 
 
-def _client(url):
-    return ServerClient(ServerSettings(url=url, max_attempts=1))
+class Endless(Handler):
+    """Sends a body without an end: slowly, or, with a redirect, as fast as it is read."""
+
+    def do_POST(self):
+        self.read_body()
+        self.send_response(self.server.status)
+        self.send_header("Location", self.path)
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b" " * self.server.chunk)
+                time.sleep(self.server.pause_s)
+
+
+def test_an_answer_that_never_ends_is_given_up_however_often_a_piece_of_it_arrives():
+    with (
+        serve(Endless, status=200, chunk=1, pause_s=0.1) as server,
+        closing(_client(server.url, timeout_s=1)) as client,
+    ):
+        started = time.monotonic()
+
+        with pytest.raises(ServerUnavailableError, match=r"timed out; server\.timeout_s is 1"):
+            client.complete({"messages": []})
+
+    assert time.monotonic() - started < 10
+
+
+def test_a_redirect_without_an_end_is_no_answer():
+    with (
+        serve(Endless, status=307, chunk=2**20, pause_s=0) as server,
+        closing(_client(server.url)) as client,
+        pytest.raises(ServerFailedError, match="more than 16 MiB"),
+    ):
+        client.complete({"messages": []})
+
+
+def _client(url, **settings):
+    return ServerClient(ServerSettings(url=url, max_attempts=1, **settings))

@@ -12,7 +12,7 @@ from reelabel.sampling.options import Sampling
 from tasks.model.server.frame_transport import FRAME_ENCODINGS
 from tests.clips import make_clip
 from tests.frame_files import frame_file_of
-from tests.model.asked import frame_file
+from tests.model.factories import frame_file
 
 __all__ = ["make_clip"]
 
@@ -65,6 +65,6 @@ def test_images_carry_exact_pixels_without_times():
 
 
 def test_every_transport_detects_a_damaged_frame_file():
-    for way in FRAME_ENCODINGS:
+    for encoding in FRAME_ENCODINGS:
         with pytest.raises(FrameFileError):
-            FRAME_ENCODINGS[way](DATA[:-100])
+            FRAME_ENCODINGS[encoding](DATA[:-100])

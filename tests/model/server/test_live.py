@@ -17,7 +17,7 @@ from tasks.live.model import Prefix, Speech
 from tasks.live.window import AudioSpans, FramePairs
 from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.live import ServerLiveModel, _encode
-from tests.model.asked import live_answer
+from tests.model.factories import live_answer
 from tests.stub_server import Spoken, encoder, speech_of
 from tests.vllm_server import CUT, KEY, gate
 
@@ -27,17 +27,17 @@ CARD = read_model_info(str(TINY_MODEL))
 @pytest.fixture
 def make(stub_server):
     """Make live models by the server, with settings; each ends with the test."""
-    made = []
+    models = []
 
     def make(**settings):
         settings = {"url": stub_server, "api_key": KEY, "max_attempts": 1} | settings
-        made.append(ServerLiveModel(ServerSettings(**settings), CARD, max_frame_px=5000, encode=encoder()))
-        made[-1].wait_ready()
-        made[-1].open("one")
-        return made[-1]
+        models.append(ServerLiveModel(ServerSettings(**settings), CARD, max_frame_px=5000, encode=encoder()))
+        models[-1].wait_ready()
+        models[-1].open("one")
+        return models[-1]
 
     yield make
-    for each in made:
+    for each in models:
         each.close()
 
 
@@ -51,8 +51,8 @@ def seen():
     return Prefix(session="one", items=(*items, pairs.alone), has_audio=True)
 
 
-def ask(model, text="What is it?", **how):
-    return live_answer(model.ask(seen(), LiveQuery(text=text, **how)), how.get("choices", ()))
+def ask(model, text="What is it?", **options):
+    return live_answer(model.ask(seen(), LiveQuery(text=text, **options)), options.get("choices", ()))
 
 
 def test_what_a_question_sees_is_sent_in_order_and_answered_in_pieces(make):
@@ -68,12 +68,12 @@ def test_what_a_question_sees_is_sent_in_order_and_answered_in_pieces(make):
 def test_speech_is_passed_on_beside_its_text(make):
     model = make(voice="echo")
     events, answer = ask(model, produces_speech=True)
-    said = [event.data for event in events if isinstance(event, Speech)]
+    speech = [event.data for event in events if isinstance(event, Speech)]
 
-    assert said == [speech_of(f"{word} ", "echo") for word in answer.text.split()]
+    assert speech == [speech_of(f"{word} ", "echo") for word in answer.text.split()]
     assert "".join(event.text for event in events if isinstance(event, LiveText)) == answer.text
-    others = [event.data for event in ask(model, produces_speech=True, voice="sage")[0] if isinstance(event, Speech)]
-    assert others[0] == speech_of("image ", "sage")
+    by_sage = [event.data for event in ask(model, produces_speech=True, voice="sage")[0] if isinstance(event, Speech)]
+    assert by_sage[0] == speech_of("image ", "sage")
 
 
 def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make):
@@ -84,16 +84,17 @@ def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (Spoken.CUT, "has ended its answer early"),
         (Spoken.NO_JSON, "broke off its answer"),
         (Spoken.NO_BASE64, "audio is not valid base64"),
+        (Spoken.NO_ASCII, "audio is not valid base64"),
         (Spoken.HALF_A_SAMPLE, "3 bytes, which are no whole samples"),
     ],
 )
-def test_an_answer_that_is_none_is_reported_in_a_sentence(make, text, words):
-    with pytest.raises(InferenceError, match=words):
+def test_an_invalid_answer_is_reported_in_a_sentence(make, text, message):
+    with pytest.raises(InferenceError, match=message):
         ask(make(), text, produces_speech=True)
 
 
@@ -102,6 +103,7 @@ ENDLESS = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (b"word " *
 ODD = [  # with choices or without, and what a query is told
     ((200, CUT), (), "peer closed connection"),
     ((200, b'data: {"error": {"message": "Out of memory."}}\n\n'), (), "broke off its answer: Out of memory"),
+    ((200, b'data: {"error": {"message": "\\ud83d\\u001b"}}\n\n'), (), "broke off its answer: <U[+]D83D>␛"),
     ((200, b'data: {"choices": [{"delta": null}]}\n\n'), (), "ended its answer early"),
     ((200, BLOCKED), (), "ended its answer early"),
     ((200, ENDLESS), (), "sent a response of more than 16 MiB"),
@@ -117,12 +119,19 @@ def test_an_odd_reply_is_the_failure_of_its_query_alone(stub_server, make):
     odd = []
     with gate(stub_server, lambda path, _: odd[0] if odd and path.endswith("completions") else None) as url:
         model = make(url=url)
-        for reply, choices, words in ODD:
+        for reply, choices, message in ODD:
             assert ask(model)[1].finish_reason == "stop"
             odd[:] = [reply]
-            with pytest.raises((InferenceError, ServerFailedError, ServerUnavailableError), match=words):
+            with pytest.raises((InferenceError, ServerFailedError, ServerUnavailableError), match=message):
                 ask(model, choices=choices)
             odd.clear()
+
+
+def test_a_character_that_a_stream_splits_is_replaced(stub_server, make):
+    pieces = b'{"delta": {"content": "\\ud83d"}}', b'{"delta": {"content": "\\ude00!"}, "finish_reason": "stop"}'
+    reply = 200, b"".join(b'data: {"choices": [%s]}\n\n' % each for each in pieces)
+    with gate(stub_server, lambda path, _: reply if path.endswith("completions") else None) as url:
+        assert ask(make(url=url))[1].text == "\N{REPLACEMENT CHARACTER}" * 2 + "!"
 
 
 def test_what_a_server_would_obey_is_refused(make):

@@ -7,6 +7,7 @@ import pytest
 
 from infra.errors import ServerUnavailableError
 from reelabel.errors import ConfigurationError
+from reelabel_engine.protocol import Rejected
 from tasks.model.identity import TINY_MODEL
 from tasks.model.server import model_watch
 from tasks.model.server.model_watch import PROBES
@@ -20,14 +21,14 @@ def json_bytes(value):
 
 
 def test_the_same_model_is_confirmed_by_one_question_per_probe(make_backend):
-    asked = []
-    with serve_stub() as server, gate(server, lambda path, body: asked.append((path, body)) and None) as url:
+    requests = []
+    with serve_stub() as server, gate(server, lambda path, body: requests.append((path, body)) and None) as url:
         backend = make_backend(url)
         backend.answer(BATCH)
-        asked.clear()
+        requests.clear()
         backend.confirm_model()
 
-    assert sorted(path for path, _ in asked) == ["/v1/chat/completions"] * len(PROBES) + ["/v1/models"]
+    assert sorted(path for path, _ in requests) == ["/v1/chat/completions"] * len(PROBES) + ["/v1/models"]
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["logprobs of any token", "top logprobs only"])
@@ -43,11 +44,32 @@ def test_a_model_that_is_replaced_in_the_middle_is_noticed_before_its_answers_co
         backend.confirm_model()
         weights.append(b"another")
         backend.answer(BATCH)
-        with pytest.raises(ConfigurationError, match=r"another model than at the start \(answers .* nats") as caught:
+        with pytest.raises(ConfigurationError, match=r"another model than at the start \(answers .* nats") as raised:
             backend.confirm_model()
 
-    assert caught.value.message.startswith(f"The server at {url} answers with another model")
-    assert caught.value.message.count(". ") == 0
+    assert raised.value.message.startswith(f"The server at {url} answers with another model")
+    assert raised.value.message.count(". ") == 0
+
+
+def test_an_answer_by_a_model_that_only_now_and_then_takes_over_fails_its_question_alone(make_backend):
+    """As a router sends some questions elsewhere while its model is busy; a check at another time notices nothing."""
+
+    def other(_path, body):
+        if body and "Look closely." in str(body):
+            top = [{"token": f"token_id:{token}", "logprob": -1.0} for token in body["logprob_token_ids"]]
+            choice = {"logprobs": {"content": [{"top_logprobs": top}]}}
+            return 200, json_bytes({"model": "a smaller one", "choices": [choice]})
+        return None
+
+    with serve_stub() as server, gate(server, other) as url:
+        backend = make_backend(url)
+        replies = backend.answer(BATCH)
+        backend.confirm_model()
+
+    [failed] = [reply for reply in replies if isinstance(reply, Rejected)]
+    assert failed is replies[1]
+    assert failed.code == "server_failed"
+    assert "with the model 'a smaller one', in place of 'shapes'; set server.url" in failed.message
 
 
 def test_two_models_behind_one_address_are_refused_at_the_start(make_backend):
@@ -86,12 +108,12 @@ def test_a_lost_connection_and_some_minutes_lead_to_a_check(make_backend, monkey
 def test_what_a_server_says_of_its_model_must_not_change(make_backend, field, value):
     now = {"id": "shapes", "root": None, "max_model_len": 2048, "created": 1}
 
-    def says(path, _body):
+    def answer(path, _body):
         if path == "/version":
             return 404, "Not found."
         return (200, json_bytes({"data": [now]})) if path.endswith("/models") else None
 
-    with serve_stub() as server, gate(server, says) as url:
+    with serve_stub() as server, gate(server, answer) as url:
         backend = make_backend(url)
         backend.wait_ready()
         was = now[field]
@@ -103,11 +125,11 @@ def test_what_a_server_says_of_its_model_must_not_change(make_backend, field, va
 def test_the_time_at_which_vllm_was_asked_is_no_fact_about_its_model(make_backend):
     times = count(1_800_000_000)
 
-    def says(path, _body):
+    def answer(path, _body):
         now = {"id": "shapes", "root": None, "max_model_len": 2048, "created": next(times)}
         return (200, json_bytes({"data": [now]})) if path.endswith("/models") else None
 
-    with serve_stub() as server, gate(server, says) as url:
+    with serve_stub() as server, gate(server, answer) as url:
         backend = make_backend(url)
         backend.wait_ready()
         backend.confirm_model()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.model.asked import batch_about, in_words, question
+from tests.model.factories import batch_about, in_words, question
 from tests.vllm_server import gate
 
 OBJECT = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
@@ -15,7 +15,7 @@ CLOSED = OBJECT | {"additionalProperties": False}
 
 
 @pytest.mark.parametrize(
-    ("reply", "code", "words"),
+    ("reply", "code", "message"),
     [
         (
             (400, "Invalid schema: 'wat'."),
@@ -27,7 +27,7 @@ CLOSED = OBJECT | {"additionalProperties": False}
     ],
 )
 def test_a_question_with_a_schema_that_is_rejected_says_that_it_may_be_the_schema(
-    stub_server, make_backend, reply, code, words
+    stub_server, make_backend, reply, code, message
 ):
     batch = batch_about(in_words(schema='{"type": "wat"}'), question())
 
@@ -35,7 +35,7 @@ def test_a_question_with_a_schema_that_is_rejected_says_that_it_may_be_the_schem
         refused, chosen = make_backend(url).answer(batch)
 
     assert (refused.code, refused.stage) == (code, "prompt")
-    assert re.search(words, refused.message), refused.message
+    assert re.search(message, refused.message), refused.message
     assert chosen.probabilities
 
 
@@ -48,6 +48,7 @@ def test_a_question_with_a_schema_that_is_rejected_says_that_it_may_be_the_schem
         pytest.param({"type": "array", "items": CLOSED}, True, id="a list of closed ones"),
         pytest.param(CLOSED | {"properties": {"a": {"anyOf": [CLOSED, OBJECT]}}}, False, id="an open one within"),
         pytest.param({"type": "object"}, False, id="any object"),
+        pytest.param({"properties": {"a": {}}}, False, id="properties without a type"),
         pytest.param({"type": "string"}, True, id="no object"),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_choice_that_is_not_returned_but_may_matter_is_a_failure():
 
 
 @pytest.mark.parametrize("logprob", [math.nan, math.inf, 1000.0, 0.5])
-def test_what_is_no_logarithm_of_a_probability_is_a_failure_of_its_question(logprob):
+def test_an_invalid_log_probability_is_a_failure_of_its_question(logprob):
     shown = answer([("A", 0.5), ("Answer", 0.2)])
     shown.choices[0].top_logprobs[1].logprob = logprob
 
@@ -73,6 +73,6 @@ def test_null_stands_for_minus_infinity_and_is_a_probability_of_zero():
         return read_logprobs(Completion.model_validate_json(body), encode)
 
     assert score(TOKENS, shown(top)).probabilities == (1.0, 0.0)
-    with pytest.raises(InferenceError, match="no probability to any choice") as caught:
+    with pytest.raises(InferenceError, match="no probability to any choice") as raised:
         score(TOKENS, shown(top[1:]))
-    assert "dtype" not in caught.value.message  # which only an engine of our own has
+    assert "dtype" not in raised.value.message  # which only an engine of our own has

@@ -14,7 +14,7 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.engine_python import run_by_engine
-from tests.model.asked import frame_file, question
+from tests.model.factories import frame_file, question
 from tests.model.images import image_file
 
 pytestmark = pytest.mark.system
@@ -60,32 +60,32 @@ def answers(engine):
 
 
 @pytest.fixture(scope="module")
-def told(folder):
+def reference(folder):
     """What `LLM.chat` says, and what our renderer makes, of each question."""
     tokens = choice_tokens(
         BATCH.questions[0].choices, scoring="letter", encode=load_tokenizer(read_model_info(str(TINY_MODEL)))
     )
     allowed = sorted(set().union(*tokens))
-    (folder / "asked.pickle").write_bytes(pickle.dumps((CONFIG, FILES, BATCH.questions, allowed)))
+    (folder / "questions.pickle").write_bytes(pickle.dumps((CONFIG, FILES, BATCH.questions, allowed)))
     script = Path(__file__).parents[1] / "chat_about_media.py"
-    run_by_engine(script, folder / "asked.pickle", folder / "told.json", cwd=folder)
-    told = json.loads((folder / "told.json").read_text())
-    for each in told:
+    run_by_engine(script, folder / "questions.pickle", folder / "reference.json", cwd=folder)
+    reference = json.loads((folder / "reference.json").read_text())
+    for each in reference:
         logprobs = {int(token): value for token, value in each["logprobs"].items()}
         each["probabilities"] = score_choices(tokens, logprobs).probabilities
-    return dict(zip(SHOWN, told, strict=True))
+    return dict(zip(SHOWN, reference, strict=True))
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_prompt_has_the_tokens_of_vllms_own_chat(told, name):
-    assert told[name]["ours"] == told[name]["chat"]
+def test_a_prompt_has_the_tokens_of_vllms_own_chat(reference, name):
+    assert reference[name]["ours"] == reference[name]["chat"]
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_our_engine_answers_as_vllms_own_chat(told, answers, name):
+def test_our_engine_answers_as_vllms_own_chat(reference, answers, name):
     assert isinstance(answers[name], Answer), answers[name]
-    assert answers[name].probabilities == pytest.approx(told[name]["probabilities"], abs=1e-4)
-    assert answers[name].prompt_tokens == len(told[name]["chat"])
+    assert answers[name].probabilities == pytest.approx(reference[name]["probabilities"], abs=1e-4)
+    assert answers[name].prompt_tokens == len(reference[name]["chat"])
 
 
 def test_what_is_shown_and_in_which_order_matters(answers):
@@ -95,10 +95,10 @@ def test_what_is_shown_and_in_which_order_matters(answers):
 
 def test_questions_that_show_the_same_share_its_prefill(engine):
     shown = (("video", "a"), ("image", "q"), ("video", "b"))
-    asked = tuple(about(*shown, prompt=f"{colour} or not?") for colour in ("Red", "Green", "Blue"))
+    questions = tuple(about(*shown, prompt=f"{colour} or not?") for colour in ("Red", "Green", "Blue"))
     files = FILES | {"a": frame_file(20), "b": frame_file(21)}
 
-    first, *others = engine.answer(Batch(frame_files=files, questions=asked))
+    first, *others = engine.answer(Batch(frame_files=files, questions=questions))
 
     shown_tokens = 2 * 8 * 2 // 2 * 4 + 4
     assert first.cached_tokens < 32

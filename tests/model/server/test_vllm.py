@@ -14,9 +14,9 @@ from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.openai_backend import read_served_model_info
 from tests.engine_python import installed
-from tests.model.asked import batch_about, frame_file, in_words, question
+from tests.model.factories import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers
-from tests.vllm_server import KEY, NAME, gate
+from tests.vllm_server import KEY, NAME, gate, without_token_ids
 
 pytestmark = pytest.mark.system
 
@@ -47,7 +47,7 @@ def test_probabilities_equal_those_of_an_engine(vllm_server, make_backend, expec
 
 def test_words_and_json_equal_those_of_an_engine(vllm_server, make_backend, tmp_path):
     schema = json.dumps({"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]})
-    asked = batch_about(
+    batch = batch_about(
         in_words(),
         in_words(schema=schema),
         in_words(schema=schema, max_tokens=2),
@@ -56,9 +56,9 @@ def test_words_and_json_equal_those_of_an_engine(vllm_server, make_backend, tmp_
     )
     config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
     with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
-        expected = engine.answer(asked)
+        expected = engine.answer(batch)
 
-    words, data, cut, refused, chosen = make_backend(vllm_server).answer(asked)
+    words, data, cut, refused, chosen = make_backend(vllm_server).answer(batch)
 
     assert words.words == expected[0].words
     assert json.loads(data.words.data) == json.loads(expected[1].words.data)
@@ -109,12 +109,7 @@ def test_refused_questions_do_not_stop_the_others(vllm_server, make_backend):
 
 
 def test_a_server_that_returns_only_its_most_likely_tokens_can_be_used(vllm_server, make_backend, expected):
-    def strict(_path, body):
-        if body and "logprob_token_ids" in body:
-            return 400, "Unknown parameter: logprob_token_ids"
-        return None
-
-    with gate(vllm_server, strict) as url:
+    with gate(vllm_server, without_token_ids) as url:
         sure, _, unsure, *_ = make_backend(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(expected[0].probabilities, abs=1e-3)

@@ -72,6 +72,22 @@ def test_an_index_that_omits_a_frame_is_not_trusted(clip, decode_linearly):
     assert_is_linear(got, decode_linearly(clip))
 
 
+@pytest.mark.parametrize(
+    ("flags", "reason"), [(0x10, "every packet is flagged as a keyframe"), (0, "the index lists no keyframe")]
+)
+def test_an_index_that_knows_no_keyframes_from_other_frames_is_not_trusted(clip, decode_linearly, flags, reason):
+    data = bytearray(clip.read_bytes())
+    for number in range(FRAMES):
+        struct.pack_into("<I", data, index_entry(data, number) + 4, flags)
+    clip.write_bytes(data)
+
+    got = extract(clip)
+
+    assert (got.method, got.selection.frame_index.tolist()) == ("linear", [0, 12, 24, 36])
+    assert reason in got.note
+    assert_is_linear(got, decode_linearly(clip))
+
+
 def test_a_frame_lost_between_keyframes_shifts_all_later_times(clip, decode_linearly):
     data = bytearray(clip.read_bytes())
     position, _ = chunk_at(clip, 17)

@@ -61,9 +61,9 @@ def test_an_edit_list_of_several_parts_hides_no_keyframe(tmp_path, structure, pa
 
 @pytest.mark.parametrize("kind", ["stps", "rap", "rap, version 1"])
 def test_keyframes_that_begin_an_open_gop_may_be_listed_apart(tmp_path, decode_linearly, kind):
-    made = Cell("mp4", "h264", "open-gop-h264").make()
+    data = Cell("mp4", "h264", "open-gop-h264").make()
     path = tmp_path / "clip.mp4"
-    path.write_bytes(made)
+    path.write_bytes(data)
     with av.open(str(path)) as container:
         packets = [packet for packet in container.demux(video=0) if packet.size]
     keyframes = [number for number, packet in enumerate(packets) if packet.is_keyframe]
@@ -73,7 +73,7 @@ def test_keyframes_that_begin_an_open_gop_may_be_listed_apart(tmp_path, decode_l
         "rap": box(b"sbgp", b"\0\0\0\0rap ", listed(0, ">II", runs)[4:]),
         "rap, version 1": box(b"sbgp", b"\1\0\0\0rap \0\0\0\0", listed(0, ">II", runs)[4:]),
     }
-    path.write_bytes(with_box(replace_boxes(made, {b"stss": listed(0, ">I", [(1,)])}), added[kind]))
+    path.write_bytes(with_box(replace_boxes(data, {b"stss": listed(0, ">I", [(1,)])}), added[kind]))
     are_key = [is_key for _, is_key, _ in decode_linearly(path)]
     assert sum(are_key) == len(keyframes) > 3
 
@@ -89,9 +89,9 @@ def test_keyframes_that_begin_an_open_gop_may_be_listed_apart(tmp_path, decode_l
 
 
 def test_samples_without_a_byte_are_not_counted(tmp_path):
-    made = Cell("mp4", "h264").make()
+    data = Cell("mp4", "h264").make()
     path = tmp_path / "clip.mp4"
-    path.write_bytes(made)
+    path.write_bytes(data)
     with av.open(str(path)) as container:
         packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
     sizes = [(0 if number in {13, 27} else size,) for number, (_, size) in enumerate(packets)]
@@ -101,7 +101,7 @@ def test_samples_without_a_byte_are_not_counted(tmp_path):
         b"stco": listed(0, ">I", [(at,) for at, _ in packets]),
     }
 
-    path.write_bytes(replace_boxes(made, tables))
+    path.write_bytes(replace_boxes(data, tables))
 
     assert check_file(path).faults == ()
     assert extract_local(path, sampling=Sampling(num_frames=4)).method == "index"

@@ -8,10 +8,10 @@ from reelabel.sources.video_file import open_video_file
 FIRST, SECOND, AUDIO = 0x100, 0x1234, 0x101
 
 
-def packet(pid, *, size=188, stream_id=0xE0, adaptation=0, begins=True):
+def packet(pid, *, size=188, stream_id=0xE0, adaptation=0, is_start=True):
     """Make a packet; an adaptation field is counted without its length."""
     field = bytes([adaptation, *b"\0" * adaptation]) if adaptation else b""
-    flags = bytes([0x47, (0x40 if begins else 0) | pid >> 8, pid & 0xFF, 0x30 if adaptation else 0x10])
+    flags = bytes([0x47, (0x40 if is_start else 0) | pid >> 8, pid & 0xFF, 0x30 if adaptation else 0x10])
     data = (flags + field + bytes([0, 0, 1, stream_id])).ljust(188, b"\xff")[:188]
     return data.rjust(size, b"\0") if size == 192 else data.ljust(size, b"\0")
 
@@ -41,7 +41,7 @@ def test_a_stream_that_begins_after_the_last_picture_of_another_is_found(
     joined = [
         *(packet(FIRST, **options), audio) * 6,
         *(packet(SECOND, **options), audio) * 6,
-        packet(FIRST, **options, begins=False),
+        packet(FIRST, **options, is_start=False),
     ]
 
     assert later(FIRST, *joined) == SECOND

@@ -1,7 +1,11 @@
+import io
+
 import av
 import pytest
 
+from reelabel.containers.avi import AVI
 from reelabel.containers.formats import missing_bytes
+from reelabel.containers.matroska import MATROSKA
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.options import Limits
@@ -61,3 +65,35 @@ def test_a_cut_video_is_as_long_as_what_can_be_decoded(make_clip, name):
 
 def test_a_format_that_states_no_length_is_not_judged(make_clip):
     assert lacking(make_clip("clip.ts")) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "content"),
+    [
+        pytest.param(b"\xe4", 100, id="a size of one byte"),
+        pytest.param(b"\x40\x64", 100, id="of two"),
+        pytest.param(b"\x01\0\0\0\0\0\0\x64", 100, id="of eight"),
+        pytest.param(b"\x01\0\0\0\0\0\x01\0", 256, id="beyond a byte"),
+        pytest.param(b"\xff", 0, id="unknown in one byte"),
+        pytest.param(b"\x01" + b"\xff" * 7, 0, id="unknown in eight"),
+        pytest.param(b"\0\x64", 0, id="no size"),
+    ],
+)
+def test_a_segment_of_matroska_lacks_what_its_size_states(size, content):
+    head = b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67" + size
+    whole = head + bytes(content + 20)
+
+    def lacks(data):
+        return MATROSKA.missing_bytes(io.BytesIO(data), len(data))
+
+    assert lacks(whole) == lacks(whole[:-20]) == 0
+    assert lacks(whole[: len(head) + 10]) == max(0, content - 10)
+    assert lacks(head[:9] + b"\xe4") == lacks(bytes(20)) == 0  # cut in its head, and none
+
+
+def test_a_file_of_avi_lacks_what_its_header_states():
+    def lacks(declared, size):
+        return AVI.missing_bytes(io.BytesIO(b"RIFF" + declared.to_bytes(4, "little") + b"AVI "), size)
+
+    assert [lacks(1000, size) for size in (1008, 1007, 2000)] == [0, 1, 0]
+    assert lacks(2**32 - 1, 100) == 0  # written by a muxer that could not seek back

@@ -18,6 +18,7 @@ from reelabel.errors import VideoError
 from reelabel.extract import extract_local
 from reelabel.index import NO_PTS
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.spec import EVERY
 from reelabel.segment import Segment
 from tests.reelabel.decode.nal_units import units_of
 
@@ -29,7 +30,7 @@ REQUESTS = [
     *({"sampling": Sampling(sampler="uniform", num_frames=num_frames)} for num_frames in (2, 3, 8, 30)),
     {"sampling": Sampling(sampler="uniform", num_frames=4), "segment": Segment(0.3, 0.9)},
     {"sampling": Sampling(num_frames=3)},
-    {"sampling": Sampling(), "every": True},
+    {"sampling": Sampling(num_frames=EVERY)},
 ]
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from benchmarks.exactness.shortcuts import extract_linearly
 from benchmarks.extraction.loaders import FileParts
 from reelabel.extract import Request, extract_ranges
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from tests.clips import write_clip
+from tests.conformance.shortcuts import extract_linearly
 
 LIMITS = Limits()
 FPS = 12
@@ -58,8 +58,8 @@ def clips(tmp_path_factory):
     }
 
 
-def by_ranges(path, sampling, segment=WHOLE, **wanted):
-    return extract_ranges(FileParts(path), sampling=sampling, limits=LIMITS, segment=segment, **wanted)
+def by_ranges(path, sampling, segment=WHOLE, **options):
+    return extract_ranges(FileParts(path), sampling=sampling, limits=LIMITS, segment=segment, **options)
 
 
 def linearly(path, sampling, segment=WHOLE):

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.extraction.loaders import FileParts
-from benchmarks.media.timestamps import fuzzed_timestamps, retimed, with_sample_times
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.errors import VideoError, VideoTooLargeError
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.spec import EVERY
 from reelabel.segment import Segment
+from tests.timestamps import fuzzed_timestamps, retimed, with_sample_times
 
 HOUR = Limits(max_duration_s=3600.0)
 FOREVER = Limits(max_duration_s=float("inf"))
@@ -45,13 +46,13 @@ def test_frames_that_span_too_long_are_refused_in_every_container(write, contain
         extract_local(path, sampling=Sampling(sampler=sampler), limits=HOUR)
 
 
-@pytest.mark.parametrize("wanted", [{}, {"every": True}, {"as_stored": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_header_that_claims_a_second_changes_nothing(write, sampler, wanted):
+@pytest.mark.parametrize("options", [{}, {"as_stored": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
+@pytest.mark.parametrize("sampling", [*(Sampling(sampler=each) for each in SAMPLERS), Sampling(num_frames=EVERY)])
+def test_a_header_that_claims_a_second_changes_nothing(write, sampling, options):
     path = write(with_sample_times([(40, 2**30)], timescale=12_800))
 
     with pytest.raises(VideoTooLargeError, match="span of frame times is "):
-        extract_local(path, sampling=Sampling(sampler=sampler), limits=Limits(), **wanted)
+        extract_local(path, sampling=sampling, limits=Limits(), **options)
 
 
 def test_ranges_are_held_to_the_limit_with_and_without_a_saved_index(write):
@@ -88,7 +89,7 @@ def frames(write):
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "message"),
     [
         ({"time_s": [0.0, 1.0, 2.0, 9e3]}, "span of frame times is 9,000 s"),
         ({"time_s": [-9e3, 0.0, 1.0, 2.0]}, "span of frame times is 9,002 s"),
@@ -102,10 +103,10 @@ def frames(write):
         ({"fps": 0.001, "total_frames": None}, "length of 31 frames at 0.001 fps is 31,000 s"),
     ],
 )
-def test_every_known_time_counts(frames, changed, words):
+def test_every_known_time_counts(frames, changed, message):
     changed = changed | ({"time_s": np.array(changed["time_s"])} if "time_s" in changed else {})
 
-    with pytest.raises(VideoTooLargeError, match=words):
+    with pytest.raises(VideoTooLargeError, match=message):
         check_frame_times(replace(frames.selection, **changed), HOUR)
 
 

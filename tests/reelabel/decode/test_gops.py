@@ -5,7 +5,7 @@ import pytest
 
 from reelabel.decode.gops import needed_ranges, spans_to_decode
 from reelabel.errors import FallbackRequired
-from reelabel.index import VideoIndex, VideoInfo
+from reelabel.index import HeaderInfo, VideoIndex
 from reelabel.sources.sparse_file import BLOCK_BYTES
 
 KEYFRAMES = [0, 12, 24, 36]
@@ -38,7 +38,7 @@ def index_of(*, size, keyframes=tuple(KEYFRAMES), frames=48, gap=0, order=None):
     is_keyframe = np.zeros(frames, np.bool_)
     is_keyframe[order[list(keyframes)]] = True
     return VideoIndex(
-        info=VideoInfo(fps=10.0, duration_s=frames / 10, width_px=64, height_px=48),
+        info=HeaderInfo(fps=10.0, duration_s=frames / 10, width_px=64, height_px=48),
         kind="packets",
         lists="frames",
         pts=np.argsort(order),

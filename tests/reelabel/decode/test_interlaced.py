@@ -75,7 +75,7 @@ SCALING_LISTS = "1" + "1" * 16 + "1" + "000010001" + "000000"
 SCALING_FLAG_AT = 31  # bits after the header of an SPS of profile High, 4:2:0
 
 
-def test_scaling_lists_before_what_tells_of_fields_are_read_past(make_clip, tmp_path, decode_linearly):
+def test_scaling_lists_before_the_flag_for_fields_are_skipped(make_clip, tmp_path, decode_linearly):
     coded, path = make_clip(b_frames=2, **{"x264-params": "tff=1:pic-struct=1"}), tmp_path / "scaled.mp4"
     with av.open(str(coded)) as source, av.open(str(path), "w") as copy:
         stream = copy.add_stream_from_template(source.streams.video[0])

@@ -62,24 +62,24 @@ def test_half_of_a_hevc_stream_with_a_pyramid_is_not_decoded(make_clip):
 @pytest.mark.parametrize("period", [1, 2, 5])
 @pytest.mark.parametrize("parameters", ["bframes=0:ref=3", "bframes=4", "bframes=3:open-gop=1", "intra-refresh=1"])
 def test_references_that_claim_to_be_none_are_decoded(make_clip, decode_linearly, tmp_path, parameters, period):
-    def lie(number, units):
+    def mislabel(number, units):
         return [with_type(unit, TRAIL_N) if kind(unit) == TRAIL_R and number % period == 0 else unit for unit in units]
 
     honest = make_clip(codec="libx265", gop=24, **{"x265-params": parameters})
-    path = rewrite(honest, tmp_path / "lie.mp4", lie)
+    path = rewrite(honest, tmp_path / "lie.mp4", mislabel)
 
     require_linear_frames(path, decode_linearly, method="seek")
 
 
 @pytest.mark.parametrize("at", [1, 3, 7])
 def test_a_recovery_point_does_not_excuse_a_missing_reference(make_clip, decode_linearly, tmp_path, at):
-    def lie(number, units):
+    def mislabel(number, units):
         recovery = [HEVC_RECOVERY_POINT] * (number % 24 == at)
         return recovery + [with_type(unit, TRAIL_N) if kind(unit) == TRAIL_R and number % 2 else unit for unit in units]
 
     honest = make_clip(codec="libx265", gop=24, **{"x265-params": "bframes=0:ref=3"})
 
-    require_linear_frames(rewrite(honest, tmp_path / "lie.mp4", lie), decode_linearly, method="seek")
+    require_linear_frames(rewrite(honest, tmp_path / "lie.mp4", mislabel), decode_linearly, method="seek")
 
 
 def in_front(units, hidden):

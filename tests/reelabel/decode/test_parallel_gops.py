@@ -14,11 +14,10 @@ from reelabel.decode.packets import threads_that_fit
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError
-from reelabel.extract import Request, extract_file, extract_local
+from reelabel.extract import extract_local
 from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
-from reelabel.sources.video_file import open_video_file
 from tests.reelabel.decode.nal_units import with_reorder_depth
 
 LIMITS = Limits()
@@ -131,14 +130,14 @@ def test_long_runs_are_shared_out_before_short_ones(make_clip, monkeypatch):
 def test_runs_wait_until_the_first_frame_has_settled_size_and_orientation(make_clip, monkeypatch):
     path = make_clip(frames=48, gop=12, rotation_deg=90)
     first_pts = extract_local(path, sampling=UNIFORM, limits=LIMITS).selection.pts[0]
-    settled, others = [], threading.Event()
+    settled, others_began = [], threading.Event()
     decode = RunDecoder.decode
 
     def first_run_last(decoder, run):
         if run[0].pts == first_pts:
-            others.wait()
+            others_began.wait()
         for decoded in decode(decoder, run):
-            others.set()
+            others_began.set()
             yield decoded
 
     monkeypatch.setattr(RunDecoder, "decode", first_run_last)
@@ -168,7 +167,7 @@ def test_damage_in_any_gop_leads_to_the_linear_decode(make_clip, decode_linearly
     assert got.cost.frames_decoded > 2 * 48
     for image, pts in zip(got.unique, got.selection.pts.tolist(), strict=True):
         np.testing.assert_array_equal(image, shown[pts])
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_no_thread_outlives_frames_that_cannot_be_used(make_clip, monkeypatch):
@@ -178,10 +177,10 @@ def test_no_thread_outlives_frames_that_cannot_be_used(make_clip, monkeypatch):
         raise VideoUnreadableError("The frame size changes within the video.")
 
     monkeypatch.setattr(Renderer, "draw", refuse)
-    with pytest.raises(VideoUnreadableError) as caught:
+    with pytest.raises(VideoUnreadableError) as raised:
         extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
 
-    assert threading.active_count() == before, caught.value
+    assert threading.active_count() <= before, raised.value
 
 
 def test_one_decoder_goes_on_where_memory_does_not_suffice_for_several(make_clip, monkeypatch):
@@ -235,8 +234,7 @@ def test_roughly_decoded_frames_are_nearly_the_same(make_clip, codec):
 
 
 def read(path, **named):
-    with open_video_file(path) as file:
-        return extract_file(file, Request(sampling=EVERY_SECOND, limits=LIMITS, **named))
+    return extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, **named)
 
 
 @pytest.mark.system

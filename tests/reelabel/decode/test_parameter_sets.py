@@ -4,10 +4,10 @@ import av
 import numpy as np
 import pytest
 
-from benchmarks.exactness.shortcuts import shortcut_faults
 from reelabel.decode import gops
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
+from tests.conformance.shortcuts import shortcut_faults
 from tests.reelabel.decode.nal_units import units_of
 
 IDR, SPS_AT = 5, 8

@@ -101,9 +101,11 @@ def fetched(objects, uri, pool, **options):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    ("place", "ranges_min_bytes"), [("path", 0), ("path", 10**9), ("file", 0), ("s3", 0), ("s3", 10**9), ("http", 0)]
+    ("location", "ranges_min_bytes"), [("path", 0), ("path", 10**9), ("file", 0), ("s3", 0), ("s3", 10**9), ("http", 0)]
 )
-def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes, clip, local, pool, tmp_path, request):
+def test_frames_of_a_member_are_those_of_the_file(
+    form, location, ranges_min_bytes, clip, local, pool, tmp_path, request
+):
     pack, name, member = FORMS[form]
     data = pack(clip.read_bytes())
 
@@ -114,15 +116,15 @@ def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes,
         assert got.frames.cost.bytes_fetched <= 1.5 * clip.stat().st_size
         return got
 
-    if place == "http":
+    if location == "http":
         with serving() as server:
             objects = ObjectStore(StoreSettings(), WebSettings(allow_private=True))
             frames(objects, server.add(f"/{name}", body=data))
         return
-    if place == "s3":
+    if location == "s3":
         objects, root = request.getfixturevalue("objects"), request.getfixturevalue("store_settings").uri
     else:
-        objects, root = ObjectStore(), str(tmp_path) if place == "path" else tmp_path.as_uri()
+        objects, root = ObjectStore(), str(tmp_path) if location == "path" else tmp_path.as_uri()
     objects.replace(f"{root}/{name}", data)
     got = frames(objects, f"{root}/{name}")
     if ranges_min_bytes == 0 and form in {"tar", "stored"}:
@@ -152,14 +154,14 @@ def test_a_clip_costs_its_own_header_and_picks_once_the_index_is_known(
     objects.replace(uri, data)
     stat_video(ObjectStore(store_settings, archive_indexes=cache), f"{uri}#clips/1.mp4")
     counting = Counting(monkeypatch)
-    elsewhere = ObjectStore(store_settings, archive_indexes=cache)
+    other_store = ObjectStore(store_settings, archive_indexes=cache)
 
-    got = fetched(elsewhere, f"{uri}#clips/30.mp4", pool, cache=cache, ranges_min_bytes=0)
+    got = fetched(other_store, f"{uri}#clips/30.mp4", pool, cache=cache, ranges_min_bytes=0)
 
     start = data.index(b"clips/30.mp4") + 512
     assert got.frames.cost.bytes_fetched == sum(size for _, size in counting.reads) < clip.stat().st_size / 2
     assert all(start <= at <= at + size <= start + clip.stat().st_size for at, size in counting.reads)
-    again = fetched(elsewhere, f"{uri}#clips/30.mp4", pool, cache=cache, ranges_min_bytes=0)
+    again = fetched(other_store, f"{uri}#clips/30.mp4", pool, cache=cache, ranges_min_bytes=0)
     assert again.frames.cost.bytes_fetched < got.frames.cost.bytes_fetched  # its keyframe index is cached as well
 
 
@@ -228,17 +230,15 @@ def test_a_member_lies_within_the_allowed_folders_wherever_links_lead(tmp_path, 
         folder.mkdir()
         (folder / "a.tar").write_bytes(as_tar(clip.read_bytes()))
     (inside / "out.tar").symlink_to(outside / "a.tar")
-    objects = ObjectStore()
-    reader = reader_of(objects, pool, allow_roots=(inside,))
+    objects = ObjectStore(allow_roots=(inside,))
+    reader = reader_of(objects, pool)
 
     for path in (outside / "a.tar", inside / "out.tar", inside / ".." / "outside" / "a.tar"):
         with pytest.raises(VideoRefusedError, match=r"outside extract\.allow_roots"):
-            stat_video(objects, f"{path}#clips/0.mp4", allow_roots=(inside,))
+            stat_video(objects, f"{path}#clips/0.mp4")
         with pytest.raises(VideoRefusedError):
-            reader.fetch(stat_video(objects, f"{path}#clips/0.mp4"), SAMPLING)
-    assert reader.fetch(
-        stat_video(objects, f"{inside}/a.tar#clips/0.mp4", allow_roots=(inside,)), SAMPLING
-    ).frames.shown.any()
+            reader.fetch(stat_video(ObjectStore(), f"{path}#clips/0.mp4"), SAMPLING)
+    assert reader.fetch(stat_video(objects, f"{inside}/a.tar#clips/0.mp4"), SAMPLING).frames.shown.any()
 
 
 def test_a_version_is_found_again_whatever_its_column_is_called():
@@ -249,6 +249,23 @@ def test_a_version_is_found_again_whatever_its_column_is_called():
     with serving() as server:
         uri = f"{server.add('/a.parquet', body=sink.getvalue())}#column=a%23b&row=0"
         assert store.read(uri, fingerprint=store.stat(uri).fingerprint) == b"clip"
+
+
+def test_a_remote_archive_is_not_looked_at_again_to_read_its_members_and_never_mixed_with_another():
+    def open_store():
+        return ObjectStore(StoreSettings(), WebSettings(allow_private=True))
+
+    with serving() as server:
+        archive, store = server.add("/a.tar", body=as_tar(b"video")), open_store()
+        info = store.stat(f"{archive}#clips/0.mp4")
+        requests = len(server.requests("/a.tar"))
+
+        assert store.read(info.uri, fingerprint=info.fingerprint) == b"video"
+        assert len(server.requests("/a.tar")) == requests + 1
+        server.pages["/a.tar"].etags = ('"two"',)
+        for each in (store, open_store()):
+            with pytest.raises(ObjectChangedError):
+                each.read(info.uri, fingerprint=info.fingerprint)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -292,7 +309,7 @@ def test_nothing_is_read_outside_of_a_member(tmp_path):
         ("folder.tar#x", VideoMissingError, "folder.tar#x is a folder, not a video"),
     ],
 )
-def test_what_is_no_member_is_explained(tmp_path, member, error, message):
+def test_a_name_without_a_member_is_explained(tmp_path, member, error, message):
     (tmp_path / "folder.tar").mkdir()
     (tmp_path / "a.tar").write_bytes(as_tar(b"video"))
     (tmp_path / "a.tar.gz").write_bytes(b"\x1f\x8b")

@@ -36,29 +36,6 @@ def clip(make_clip):
     return make_clip(**LONG)
 
 
-@pytest.fixture
-def reader(objects, store_settings, pool):
-    return VideoReader(
-        objects=objects,
-        cache=FrameCache(objects, f"{store_settings.uri}/cache"),
-        pool=pool,
-        limits=Limits(),
-        ranges_min_bytes=0,
-    )
-
-
-@pytest.fixture
-def put(objects, store_settings):
-    """Put a file on the server; gives what the store says of it."""
-
-    def put(path):
-        uri = f"{store_settings.uri}/{path.name}"
-        objects.replace(uri, path.read_bytes())
-        return objects.stat(uri)
-
-    return put
-
-
 def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(reader, put, clip):
     local = extract_local(clip, sampling=FOUR, limits=Limits())
 
@@ -74,9 +51,9 @@ def test_a_store_without_etags_and_ranges_yields_the_frames_of_the_whole_file(re
     with serving_elsewhere(etags=False, ranges=False) as server:
         objects = ObjectStore(server.settings)
         objects.replace("s3://bucket/clip.mp4", clip.read_bytes())
-        elsewhere = replace(reader, objects=objects, cache=FrameCache(objects, server.settings.uri))
+        other_reader = replace(reader, objects=objects, cache=FrameCache(objects, server.settings.uri))
 
-        got = elsewhere.fetch(objects.stat("s3://bucket/clip.mp4"), FOUR)
+        got = other_reader.fetch(objects.stat("s3://bucket/clip.mp4"), FOUR)
 
     local = extract_local(clip, sampling=FOUR, limits=Limits())
     np.testing.assert_array_equal(got.frames.unique, local.unique)
@@ -203,8 +180,8 @@ def test_a_video_replaced_during_reading_is_an_error(reader, put, clip, objects)
 @pytest.fixture
 def behind(store_gate, reader, store_settings):
     """The reader, with the store behind the gate."""
-    there = replace(store_settings, endpoint_url=f"http://127.0.0.1:{store_gate.port}")
-    objects = ObjectStore(there)
+    gated = replace(store_settings, endpoint_url=f"http://127.0.0.1:{store_gate.port}")
+    objects = ObjectStore(gated)
     return replace(reader, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
 
 
@@ -259,8 +236,8 @@ def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, store_gate, p
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
 def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, reader, clip, store_settings, verb):
-    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    store = ObjectStore(replace(store_settings, **there), WebSettings(allow_private=True))
+    gated = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
+    store = ObjectStore(replace(store_settings, **gated), WebSettings(allow_private=True))
     behind = replace(reader, objects=store, cache=FrameCache(store, f"{store_settings.uri}/cache"))
     with serving() as server:
         info = store.stat(server.add("/clip", body=clip.read_bytes()))

@@ -40,8 +40,8 @@ def open_extractor(store, pool):
 
     def open_one(seal, **options):
         cache = FrameCache(objects, f"{root}/cache", seal=seal)
-        given = {"sampling": Sampling(num_frames=4), "limits": Limits()} | options
-        return FrameExtractor(objects=objects, cache=cache, pool=pool, **given)
+        settings = {"sampling": Sampling(num_frames=4), "limits": Limits()} | options
+        return FrameExtractor(objects=objects, cache=cache, pool=pool, **settings)
 
     return open_one
 
@@ -69,12 +69,12 @@ def test_the_frame_file_of_another_clip_is_not_used(open_extractor, store, make_
     whole = stored(extractor, first.identity)
     put(extractor, first.identity, stored(extractor, other.identity))
 
-    with pytest.raises(FrameFileError, match="Seal mismatch"):
+    with pytest.raises(FrameFileError, match="Signature mismatch"):
         extractor.cache.read(first.identity)
     again = extractor.prepare(red)
 
     assert not again.was_cached
-    assert again.rewritten.startswith("frame file rewritten: Seal mismatch")
+    assert again.rewritten.startswith("frame file rewritten: Signature mismatch")
     assert again.provenance.decode_note == again.rewritten
     assert read_frames(stored(extractor, first.identity)).unique.tobytes() == read_frames(whole).unique.tobytes()
     assert extractor.prepare(red).was_cached
@@ -96,11 +96,11 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_sealed_file_that_belongs_to_something_else_is_regenerated(open_extractor, store, make_clip, name):
     extractor, uri = open_extractor(SEAL), upload(store, make_clip())
-    asked = extractor.prepare(uri).identity
+    identity = extractor.prepare(uri).identity
     put(
         extractor,
-        asked,
-        rewrite(stored(extractor, asked), seal=SEAL, name=asked.key, **{name: OTHERS[name]}),
+        identity,
+        rewrite(stored(extractor, identity), seal=SEAL, name=identity.key, **{name: OTHERS[name]}),
     )
 
     again = extractor.prepare(uri)
@@ -125,20 +125,20 @@ def with_copied_seal(data, identity):
 @pytest.mark.parametrize("alter", [forge, with_copied_seal])
 def test_a_forged_file_is_regenerated_if_there_is_a_key(open_extractor, store, make_clip, alter):
     extractor, uri = open_extractor(SEAL), upload(store, make_clip())
-    asked = extractor.prepare(uri).identity
-    whole = stored(extractor, asked)
-    put(extractor, asked, alter(whole, asked))
+    identity = extractor.prepare(uri).identity
+    whole = stored(extractor, identity)
+    put(extractor, identity, alter(whole, identity))
 
     again = extractor.prepare(uri)
 
     assert "frame file rewritten" in again.rewritten
-    assert read_frames(stored(extractor, asked)).unique.tobytes() == read_frames(whole).unique.tobytes()
+    assert read_frames(stored(extractor, identity)).unique.tobytes() == read_frames(whole).unique.tobytes()
 
 
 def test_without_a_key_writers_to_the_store_can_forge_a_file(open_extractor, store, make_clip):
     extractor, uri = open_extractor(NO_KEY), upload(store, make_clip())
-    asked = extractor.prepare(uri).identity
-    put(extractor, asked, forge(stored(extractor, asked), asked))
+    identity = extractor.prepare(uri).identity
+    put(extractor, identity, forge(stored(extractor, identity), identity))
 
     assert extractor.prepare(uri).was_cached
 
@@ -147,8 +147,8 @@ def test_without_a_key_writers_to_the_store_can_forge_a_file(open_extractor, sto
 @pytest.mark.parametrize("length", [0, 10, 1000, -1])
 def test_a_truncated_file_is_regenerated(open_extractor, store, make_clip, seal, length):
     extractor, uri = open_extractor(seal), upload(store, make_clip())
-    asked = extractor.prepare(uri).identity
-    put(extractor, asked, stored(extractor, asked)[:length])
+    identity = extractor.prepare(uri).identity
+    put(extractor, identity, stored(extractor, identity)[:length])
 
     assert re.search("damaged|corrupted", extractor.prepare(uri).rewritten)
     assert extractor.prepare(uri).was_cached
@@ -159,9 +159,9 @@ def test_after_a_change_of_key_every_file_is_regenerated_once(open_extractor, st
     uri = upload(store, make_clip())
     open_extractor(before).prepare(uri)
 
-    made = open_extractor(after).prepare(uri)
+    rewritten = open_extractor(after).prepare(uri)
 
-    assert "sealed with another store.mac_key" in made.rewritten
+    assert "signed with another store.mac_key" in rewritten.rewritten
     assert open_extractor(after).prepare(uri).was_cached
 
 
@@ -175,15 +175,15 @@ def test_an_index_file_of_another_video_is_regenerated(open_extractor, store, ma
     )
     keys = []
     for uri in (first, other):
-        made = extractor.prepare(uri)
-        keys.append(index_key(source_uri=uri, fingerprint=made.identity.fingerprint))
+        prepared = extractor.prepare(uri)
+        keys.append(index_key(source_uri=uri, fingerprint=prepared.identity.fingerprint))
     index = extractor.cache.find_index(keys[0])
     extractor.objects.replace(extractor.cache.uri_of(keys[0]), extractor.objects.read(extractor.cache.uri_of(keys[1])))
 
     assert extractor.cache.find_index(keys[0]) == ()
     again = replace(extractor, sampling=Sampling(num_frames=2)).prepare(first)
 
-    assert again.rewritten.startswith("index file rewritten: Seal mismatch")
+    assert again.rewritten.startswith("index file rewritten: Signature mismatch")
     assert extractor.cache.find_index(keys[0]) == index
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from reelabel.decode.canvas import Decoded
 from reelabel.errors import FallbackRequired
-from reelabel.index import VideoIndex, VideoInfo
+from reelabel.index import HeaderInfo, VideoIndex
 from reelabel.pool import child, packing
 from reelabel.pool.messages import Failed, Reads, Started
 from reelabel.pool.packing import pack
@@ -129,7 +129,7 @@ def index_with(connection, *change):
     child.send(connection, *changed_index(*change))
 
 
-INFO = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, fps=1.0, duration_s=2.0, frames=2)
+INFO = HeaderInfo(container="mp4", codec="h264", width_px=8, height_px=8, fps=1.0, duration_s=2.0, frames=2)
 COLUMNS = {
     "pts": np.array([0, 1]),
     "pos": np.array([10, 20]),
@@ -145,10 +145,10 @@ COLUMNS = {
 
 def index(**changed):
     """Return an index that a pool would take, but for the columns that are changed."""
-    made = VideoIndex(info=INFO, kind="container", lists="keyframes", keyframes=2, total_frames=2, **COLUMNS)
+    found = VideoIndex(info=INFO, kind="container", lists="keyframes", keyframes=2, total_frames=2, **COLUMNS)
     for name, column in changed.items():
-        object.__setattr__(made, name, column)  # unchecked
-    return made
+        object.__setattr__(found, name, column)  # unchecked
+    return found
 
 
 IMAGES = 2 * 8 * 8 * 3
@@ -286,6 +286,11 @@ def another_number_of_frames(connection):
 
 
 @behaviour
+def larger_frames(connection):
+    child.send(connection, *pack(frames(images=np.zeros((2, 16, 16, 3), np.uint8))))
+
+
+@behaviour
 def no_descriptor(connection):
     child.reply(connection, frames())
 
@@ -319,6 +324,14 @@ def flood_of_descriptors(connection):
     rights = array.array("i", [descriptor] * 200)
     connection.sendmsg([struct.pack("!Q", len(data))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     connection.sendall(data)
+
+
+@behaviour
+def descriptors_in_transit(connection):
+    data, descriptor = pack(frames())
+    child.send(connection, data, descriptor)
+    rights = array.array("i", [descriptor] * 200)
+    connection.sendmsg([bytes(8)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
 @behaviour

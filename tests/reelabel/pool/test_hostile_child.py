@@ -2,24 +2,36 @@
 
 import math
 import os
+import socket
 import time
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import fields, replace
-from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reelabel.decode.canvas import Decoded
-from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError, VideoTooLargeError
-from reelabel.index import VideoIndex, VideoInfo
+from reelabel.decode.render import View
+from reelabel.errors import (
+    DecoderCrashedError,
+    DecoderTimeoutError,
+    InvalidReplyError,
+    ProcessDiedError,
+    VideoError,
+    VideoTooLargeError,
+)
+from reelabel.index import HeaderInfo, VideoIndex
 from reelabel.options import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.pool.packing import unpack
+from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
+from tests.open_descriptors import open_descriptors
 from tests.reelabel.pool import bad_child
 
 WANTED = {"sampling": Sampling(num_frames=2), "limits": Limits()}
@@ -44,10 +56,6 @@ def video(tmp_path):
         return path
 
     return make
-
-
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("change", [None, *bad_child.CHANGES])
@@ -77,6 +85,7 @@ INVALID = [
     "file_of_holes",
     "flood_of_descriptors",
     "garbage",
+    "larger_frames",
     "no_descriptor",
     "reads_of_a_whole_video",
 ]
@@ -85,14 +94,14 @@ INVALID = [
 @pytest.mark.parametrize("behaviour", INVALID)
 def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video, make_clip, behaviour):
     bad_pool.extract(make_clip(), **WANTED)
-    before, descriptors = set(bad_pool.process_ids), open_descriptors()
+    before, descriptors = set(bad_pool.process_ids), len(open_descriptors())
 
     with pytest.raises(DecoderCrashedError, match=r"returned invalid data .*Treat the video as malicious\.$"):
         bad_pool.extract(video(behaviour), **WANTED)
 
     assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
     assert not before & set(bad_pool.process_ids)
-    assert open_descriptors() <= descriptors
+    assert len(open_descriptors()) <= descriptors
 
 
 # A value of each field of an index, of what its header states and of each column, that no honest process sends.
@@ -139,7 +148,7 @@ WRONG = WRONG_INDEX | WRONG_INFO | WRONG_COLUMNS | WRONG_MESSAGE | {"colour": 3}
 
 def test_each_field_of_an_index_has_a_wrong_value():
     assert WRONG_INDEX.keys() | bad_child.COLUMNS.keys() == {each.name for each in fields(VideoIndex)}
-    assert WRONG_INFO.keys() == {each.name for each in fields(VideoInfo)}
+    assert WRONG_INFO.keys() == {each.name for each in fields(HeaderInfo)}
     assert WRONG_COLUMNS.keys() == bad_child.COLUMNS.keys() - {"pts"}  # which may be any
 
 
@@ -173,11 +182,38 @@ def test_a_process_that_sends_a_wrong_index_is_stopped(bad_pool, video, make_cli
 
 @pytest.mark.parametrize("behaviour", ["drip", "descriptors_in_the_body"])
 def test_a_process_that_never_finishes_is_stopped(bad_pool, video, make_clip, behaviour):
-    with pytest.raises(VideoError) as error:
+    with pytest.raises(VideoError) as raised:
         bad_pool.extract(video(behaviour), **WANTED)
 
-    assert isinstance(error.value, DecoderTimeoutError | DecoderCrashedError)
+    assert isinstance(raised.value, DecoderTimeoutError | DecoderCrashedError)
     assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
+
+
+def test_descriptors_that_a_process_leaves_in_transit_delay_other_videos_and_fail_none(video, make_clip, monkeypatch):
+    monkeypatch.setattr(fork_server, "CHILD_MODULE", bad_child.__name__)
+    with DecodePool(processes=3, threads=1) as pool, ThreadPoolExecutor(1) as other:
+        with (
+            open_video_file(video("descriptors_in_transit")) as file,
+            pool.acquire(file, Limits()) as decoder,
+        ):
+            decoder.decode(np.arange(2), View())
+            waiting = other.submit(pool.extract, make_clip(), **WANTED)
+            with pytest.raises(TimeoutError):
+                waiting.result(1)
+
+        assert len(waiting.result(60).unique) == 2
+
+
+def test_a_process_that_sends_instead_of_receiving_is_not_waited_for():
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    until_s = time.monotonic() + 5
+    channel.watch = lambda: 0.1 if time.monotonic() < until_s else pytest.fail("waited for")
+
+    with theirs, closing(channel):
+        theirs.sendall(b"!")
+        with pytest.raises(ProcessDiedError):
+            channel.send_bytes(bytes(2**24))
 
 
 def test_nothing_sent_by_a_process_is_unpickled(bad_pool, video, tmp_path):
@@ -230,6 +266,11 @@ def test_reads_are_confined_to_the_video(bad_pool, make_clip, size_bytes):
 def test_no_sampler_chooses_among_more_frames_than_are_allowed(bad_pool, video):
     with pytest.raises(VideoTooLargeError, match="has more than 1 frames"):
         bad_pool.extract(video("control_characters"), sampling=Sampling(), limits=replace(Limits(), max_frames=1))
+
+
+def test_no_frames_are_taken_that_are_larger_than_the_limit(bad_pool, video):
+    with pytest.raises(DecoderCrashedError, match="another number or size"):
+        bad_pool.extract(video("control_characters"), **WANTED | {"limits": replace(Limits(), max_frame_pixels=63)})
 
 
 def test_a_killed_child_fails_only_its_video(bad_pool, video, make_clip):

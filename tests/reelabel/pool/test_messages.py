@@ -8,14 +8,31 @@ import numpy as np
 import pytest
 
 from reelabel.decode.canvas import Decoded
-from reelabel.errors import InvalidReplyError
-from reelabel.index import VideoIndex, VideoInfo
-from reelabel.pool.messages import Failed, Reads, Ready, Started, Unavailable
+from reelabel.errors import (
+    DecoderCrashedError,
+    FallbackRequired,
+    InvalidReplyError,
+    NoFramesError,
+    VideoMissingError,
+    VideoTooLargeError,
+    VideoUnreadableError,
+)
+from reelabel.index import HeaderInfo, VideoIndex
+from reelabel.pool.messages import (
+    Failed,
+    ReadFailedError,
+    Reads,
+    Ready,
+    Started,
+    Unavailable,
+    describe_failure,
+    failure,
+)
 from reelabel.pool.packing import pack, unpack
 from reelabel.records import MAX_TEXT
 from reelabel.result import Orientation
 
-INFO = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, hdr="PQ", duration_s=2.0)
+INFO = HeaderInfo(container="mp4", codec="h264", width_px=8, height_px=8, hdr="PQ", duration_s=2.0)
 TWO = np.arange(2)
 COLUMNS = {"pts": TWO, "time_s": TWO.astype(float), "position": TWO, "is_keyframe": TWO > 0}
 SHAPE = {"native_width_px": 8, "native_height_px": 8, "orientation": Orientation()}
@@ -64,21 +81,21 @@ def sent():
         os.close(descriptor)
 
 
-def places(values):
+def paths_in(values):
     for name, value in values.items():
         yield [name]
         if isinstance(value, dict):
-            yield from ([name, *place] for place in places(value))
+            yield from ([name, *path] for path in paths_in(value))
 
 
-def put(values, place, value):
-    """Change the value at a place; leave it out if there is none."""
-    for name in place[:-1]:
+def put(values, path, value):
+    """Change the value at a path, or remove it."""
+    for name in path[:-1]:
         values = values[name]
     if value is NOTHING:
-        del values[place[-1]]
+        del values[path[-1]]
     else:
-        values[place[-1]] = value
+        values[path[-1]] = value
 
 
 def assert_same(got, expected):
@@ -93,20 +110,20 @@ def test_a_sound_message_is_taken(sent, message):
 
 @pytest.mark.parametrize("message", SOUND, ids=lambda message: type(message).__name__)
 def test_a_message_with_any_value_of_another_type_is_refused(sent, message):
-    for place in places(sent(message)[0]):
+    for path in paths_in(sent(message)[0]):
         for junk in JUNK:
             values, descriptor = sent(message)
-            put(values, place, junk)
+            put(values, path, junk)
             with pytest.raises(InvalidReplyError):
                 taken(values, descriptor)
         values, descriptor = sent(message)
-        put(values, [*place[:-1], "colour"], 3)
+        put(values, [*path[:-1], "colour"], 3)
         with pytest.raises(InvalidReplyError):
             taken(values, descriptor)
 
 
 @pytest.mark.parametrize(
-    ("number", "place", "value"),
+    ("number", "path", "value"),
     [
         (0, "fields.missing", "landlock"),
         (3, "fields.spans", []),
@@ -137,9 +154,9 @@ def test_a_message_with_any_value_of_another_type_is_refused(sent, message):
         (6, "kind", ["VideoIndex"]),
     ],
 )
-def test_a_message_with_a_value_that_cannot_be_is_refused(sent, number, place, value):
+def test_a_message_with_a_value_that_cannot_be_is_refused(sent, number, path, value):
     values, descriptor = sent(SOUND[number])
-    put(values, place.split("."), value)
+    put(values, path.split("."), value)
 
     with pytest.raises(InvalidReplyError):
         taken(values, descriptor)
@@ -154,7 +171,7 @@ def test_only_messages_with_arrays_come_with_a_memory_file(sent):
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"{}", b"[" * 10**6, b'{"kind":"Started"', b"1" * 10**6])
-def test_what_is_no_message_is_refused(data):
+def test_an_invalid_message_is_refused(data):
     with pytest.raises(InvalidReplyError):
         taken(data, None)
 
@@ -164,3 +181,42 @@ def test_text_cannot_control_a_terminal(sent):
     values["fields"]["message"] = "\x1b[2J\0\ud800red"
 
     assert taken(values, None).message == "?[2J??red"
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+@pytest.mark.parametrize("linear_only", [False, True])
+def test_that_another_way_is_needed_crosses_the_process_boundary_with_why_and_what_it_cost(is_wrong, linear_only):
+    sent = FallbackRequired("no index", index_is_wrong=is_wrong, linear_only=linear_only)
+
+    got = failure(describe_failure(sent, frames_decoded=7), bytes_fetched=9)
+
+    assert (type(got), str(got), got.index_is_wrong, got.linear_only) == (
+        FallbackRequired,
+        "no index",
+        is_wrong,
+        linear_only,
+    )
+    assert (got.frames_decoded, got.bytes_fetched) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "message"),
+    [
+        (NoFramesError("No frame."), NoFramesError, "^No frame\\.$"),
+        (VideoTooLargeError("Too large."), VideoTooLargeError, "^Too large\\.$"),
+        (MemoryError(), DecoderCrashedError, r"more memory than extract\.memory_mib"),
+        (ZeroDivisionError("odd"), VideoUnreadableError, "cannot be decoded"),
+        (VideoMissingError("Gone."), VideoUnreadableError, "Gone"),  # which a decoding process cannot know
+    ],
+)
+def test_an_error_crosses_the_process_boundary_as_one_of_the_video(raised, kind, message):
+    with pytest.raises(kind, match=message):
+        raise failure(describe_failure(raised, frames_decoded=0), bytes_fetched=0)
+
+
+@pytest.mark.parametrize(
+    "failed", [describe_failure(ReadFailedError(), frames_decoded=0), Failed(code="x", message="")]
+)
+def test_an_error_that_a_process_cannot_know_of_is_an_invalid_reply(failed):
+    with pytest.raises(InvalidReplyError, match=f"the error {failed.code}"):
+        raise failure(failed, bytes_fetched=0)

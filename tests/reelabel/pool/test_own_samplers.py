@@ -35,17 +35,17 @@ def test_a_sampler_of_the_main_module_works_in_children(make_clip, tmp_path):
     script.write_text(_MAIN_WITH_A_SAMPLER)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, script, make_clip(frames=48)], env=environment, capture_output=True, text=True, check=False
     )
 
-    assert (ended.stdout, ended.stderr) == ("[47]\n", "")
+    assert (completed.stdout, completed.stderr) == ("[47]\n", "")
 
 
 def test_a_sampler_of_an_interactive_session_works_in_children(make_clip):
     code = _MAIN_WITH_A_SAMPLER.replace("choose=last", "choose=lambda sampling, facts: last(sampling, facts)")
     command = [sys.executable, "-c", code, make_clip(frames=48)]
 
-    ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    completed = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
 
-    assert (ended.stdout, ended.stderr) == ("[47]\n", "")
+    assert (completed.stdout, completed.stderr) == ("[47]\n", "")

@@ -154,6 +154,18 @@ def test_a_process_that_dies_between_two_pieces_is_replaced(pool, make_clip):
         require_same(found, wanted)
 
 
+def test_a_long_video_may_take_a_time_limit_for_each_of_its_minutes():
+    with DecodePool(processes=1, timeout_s=10, cpu_s=20, ahead=False) as pool:
+        allowed = [pool.in_pieces(length_s=length_s).allowed for length_s in (0.0, 59.0, 90.0, 600.0)]
+
+    assert [(each.timeout_s, each.cpu_s, each.reading_s) for each in allowed] == [
+        (10, 20, 0),
+        (10, 20, 0),
+        (15, 30, 0),
+        (100, 200, 0),
+    ]
+
+
 def test_the_time_between_two_pieces_is_not_that_of_the_video(pool, make_clip, monkeypatch):
     path, clock = make_clip("clip.ts", frames=FRAMES), time.monotonic
     decoder = pool.in_pieces()

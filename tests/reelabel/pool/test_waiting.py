@@ -28,7 +28,7 @@ def extract(pool, video):
     return pool.extract_by_ranges(video, sampling=Sampling(), limits=Limits())
 
 
-def test_work_on_a_video_ends_soon_after_nobody_waits_for_it_and_so_does_waiting_for_a_process(tmp_path):
+def test_work_and_waiting_for_a_process_end_soon_after_nobody_waits_for_the_video(tmp_path):
     clip, video, errors = write_clip(tmp_path / "short.mp4", frames=24, gop=12, fps=12), Silent(), []
     over = threading.Event()
 

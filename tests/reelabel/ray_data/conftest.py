@@ -13,6 +13,7 @@ from tests.reelabel.sources.web_server import serving
 
 __all__ = ["make_clip"]
 
+LOOK, WHOLE = "bytes=0-0", "bytes=0-"  # the ranges of a look at a video, and of its download
 WEB = {"allow_private": True}
 _TOKEN = secrets.token_hex(32)  # a process of Ray's reads it once, whatever it starts later
 
@@ -50,13 +51,13 @@ def server():
 @pytest.fixture
 def preparing():
     """Make objects that give four frames as an array, unless told otherwise, and end their processes."""
-    made = []
+    prepares = []
 
     def prepare(**options):
         defaults = {"sampling": {"num_frames": 4}, "output_format": "numpy", "web": WEB}
-        made.append(PrepareVideo(**defaults | options))
-        return made[-1]
+        prepares.append(PrepareVideo(**defaults | options))
+        return prepares[-1]
 
     yield prepare
-    for one in made:
+    for one in prepares:
         one.close()

@@ -45,6 +45,6 @@ def test_an_empty_cell_has_the_type_of_a_cell_with_frames(form, keyframes):
 def test_vllm_accepts_packed_cells(keyframes):
     packed = pickle.dumps(OutputFormat(kind="packed").video(keyframes))
 
-    said = run_by_engine("-c", _PARSE, input=packed, capture_output=True).stdout
+    stdout = run_by_engine("-c", _PARSE, input=packed, capture_output=True).stdout
 
-    assert said.decode().splitlines()[-1] == "(4, 28, 56, 3) [0, 0, 12, 24] 12.0 False"
+    assert stdout.decode().splitlines()[-1] == "(4, 28, 56, 3) [0, 0, 12, 24] 12.0 False"

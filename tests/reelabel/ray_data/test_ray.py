@@ -12,8 +12,7 @@ from reelabel.extract import extract_local
 from reelabel.integrations.ray_data.prepare import get_worker, parse_sampling
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.options import Limits
-from tests.reelabel.ray_data.conftest import WEB, starting_ray
-from tests.reelabel.ray_data.test_prepare import LOOK, WHOLE
+from tests.reelabel.ray_data.conftest import LOOK, WEB, WHOLE, starting_ray
 from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
@@ -54,7 +53,7 @@ def test_chat_messages_become_input_of_our_engine(ray, make_clip):
     got = rows.map_batches(PrepareVideo(**OPTIONS, pack_for_model=True), batch_size=1).take_all()
 
     whole = [row["video"][0] for row in got if not row["video_meta"][0]["failed"]]
-    assert [told for _, told in whole] == [metadata] * 2
+    assert [found for _, found in whole] == [metadata] * 2
     for frames, _ in whole:
         np.testing.assert_array_equal(frames, expected)
 
@@ -80,11 +79,11 @@ def test_blocks_with_and_without_videos_have_columns_of_one_type(ray, make_clip)
 def test_tasks_yield_images_and_their_decoding_processes_end_with_ray(ray, make_clip):
     prepare = PrepareVideo(**OPTIONS)
 
-    def prepare_and_tell(batch):
+    def prepare_with_child(batch):
         return prepare(batch) | {"child": [max(get_worker(prepare)._pool.process_ids)]}
 
     rows = ray.data.from_items([{"video_uri": str(make_clip())}] * 4, override_num_blocks=4)
-    got = rows.map_batches(prepare_and_tell, batch_size=1).take_all()
+    got = rows.map_batches(prepare_with_child, batch_size=1).take_all()
     children = {row["child"] for row in got}
 
     assert all(isinstance(image, Image) and image.size == (56, 56) for row in got for image in row["video"][0])

@@ -60,13 +60,13 @@ def test_a_request_without_videos_is_left_as_it_is(prepare):
 
 def test_a_column_may_name_the_video_of_a_request_that_is_made_of_the_row(make_clip):
     def ask(row):
-        return {"messages": [{"role": "user", "content": [{"type": "video"}, TEXT]}], "asked": row.pop("id")}
+        return {"messages": [{"role": "user", "content": [{"type": "video"}, TEXT]}], "row_id": row.pop("id")}
 
     row = {"id": 7, "video_uri": str(make_clip())}
     prepare = pickle.loads(pickle.dumps(PrepareRequest(prepare_nothing, **OPTIONS)))
     added = PrepareRequest(ask, **OPTIONS)(row)
 
-    assert added["asked"] == row["id"] == 7
+    assert added["row_id"] == row["id"] == 7
     assert added["messages"][0]["content"] == [{"type": "video"}, TEXT]
     assert len(added["multimodal_data"]["video"]) == len(prepare(row)["multimodal_data"]["video"]) == 1
 

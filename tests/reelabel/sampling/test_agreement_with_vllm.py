@@ -12,6 +12,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import BUILT_IN, choose_indices, find_sampler
 from reelabel.sampling.spec import VideoProperties
 from tests.engine_python import run_by_engine
+from tests.reelabel.sampling.test_choose_indices import KNOWN
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
 
@@ -71,7 +72,9 @@ def make_cases(sampler, loader=None):
     rng = np.random.default_rng(SAMPLERS.index(sampler))
     sources = [*EXTREMES, *(make_source(rng) for _ in range(SOURCES_EACH))]
     names = {"sampler": sampler, "loader": loader or LOADER_OF[sampler]}
-    return [names | {"options": make_options(sampler, rng), "source": source} for source in sources]
+    cases = [{"options": make_options(sampler, rng), "source": source} for source in sources]
+    cases += [{name: known[name] for name in ("options", "source")} for known in KNOWN if known["sampler"] == sampler]
+    return [names | case for case in cases]
 
 
 @pytest.fixture(scope="module")

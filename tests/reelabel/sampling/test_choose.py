@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import NoFramesError, SamplingRefusedError
-from reelabel.index import NO_PTS, VideoIndex, VideoInfo
+from reelabel.index import NO_PTS, HeaderInfo, VideoIndex
 from reelabel.sampling.choose import Instants, Positions, choose
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -20,7 +20,7 @@ def index_of(frames=40, *, keyframes=(0, 12, 24, 36), first_s=2.0, times=True, k
     is_keyframe[order[list(keyframes)]] = True
     time_s = first_s + np.arange(frames) / FPS
     return VideoIndex(
-        info=VideoInfo(fps=float(FPS), duration_s=frames / FPS, width_px=64, height_px=48),
+        info=HeaderInfo(fps=float(FPS), duration_s=frames / FPS, width_px=64, height_px=48),
         kind=kind,
         lists="frames",
         pts=np.argsort(order) if times else np.full(frames, NO_PTS),
@@ -87,8 +87,8 @@ def test_instants_are_on_the_clock_of_the_frames():
     assert got.indices.tolist() == [10, 12, 15, 17, 20]
 
 
-def test_every_keyframe_is_chosen_once_whatever_the_sampler():
-    assert choose(index_of(), UNIFORM, every=True).indices.tolist() == [0, 12, 24, 36]
+def test_every_keyframe_is_chosen_once():
+    assert choose(index_of(), Sampling(num_frames=-1)).indices.tolist() == [0, 12, 24, 36]
 
 
 def test_a_video_whose_frames_are_no_keyframes_shows_any():
@@ -116,7 +116,7 @@ def test_a_segment_of_a_video_without_times_is_refused(sampling):
 
 def test_a_video_without_frames_is_refused():
     with pytest.raises(NoFramesError):
-        choose(VideoIndex(info=VideoInfo(), kind="decode", lists="frames"), UNIFORM)
+        choose(VideoIndex(info=HeaderInfo(), kind="decode", lists="frames"), UNIFORM)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +10,9 @@ from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.spec import VideoProperties
+
+# Choices of vLLM's loaders, for which `test_agreement_with_vllm` asks them anew: cases that tell each from others.
+KNOWN = [json.loads(line) for line in Path(__file__).with_name("known_choices.jsonl").read_text().splitlines()]
 
 
 @st.composite
@@ -31,6 +37,19 @@ def test_indices_are_in_order_and_within_the_video(sampler, facts, num_frames):
     assert indices[-1] < facts.total_frames
 
 
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known['sampler']}-{known['source']}")
+def test_frames_are_those_that_vllm_chooses(known):
+    total, fps, duration_s = known["source"]
+    facts = VideoProperties(total_frames=total, fps=fps, duration_s=duration_s)
+    try:
+        got = choose_indices(Sampling(sampler=known["sampler"], **known["options"]), facts).tolist()
+    except SamplingRefusedError:
+        got = None
+
+    shown = known["shown"]
+    assert (got if isinstance(shown, list | None) else {"count": len(got), "sum": sum(got)}) == shown
+
+
 @pytest.mark.parametrize(
     ("options", "facts", "message"),
     [
@@ -41,7 +60,10 @@ def test_indices_are_in_order_and_within_the_video(sampler, facts, num_frames):
         pytest.param(
             {"sampler": "dynamic"}, (4, 25.0), "selects no frames of a video with 4 frames at 25 fps", id="short"
         ),
-        pytest.param({"sampler": "molmo2"}, (40, 0.0), "frame rate, which the video lacks", id="molmo2"),
+        *(
+            pytest.param({"sampler": name}, (40, 0.0), "frame rate, which the video lacks", id=name)
+            for name in ("molmo2", "clef_omni", "glm5_next", "glmga")
+        ),
         pytest.param(
             {"sampler": "molmo2", "frame_sample_mode": "fps"},
             (50, 25.0),
@@ -54,10 +76,10 @@ def test_a_refusal_names_what_the_video_lacks(options, facts, message):
     total, fps = facts
     source = VideoProperties(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
 
-    with pytest.raises(SamplingRefusedError) as refusal:
+    with pytest.raises(SamplingRefusedError) as raised:
         choose_indices(Sampling(**options), source)
 
-    assert message in refusal.value.message
+    assert message in raised.value.message
 
 
 def test_an_impossible_duration_is_refused_before_it_costs_memory():

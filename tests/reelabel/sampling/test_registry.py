@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flows.compare.candidates import format_sampling, parse_sampler
-from infra.settings import SamplingSettings
+from infra.settings import SamplingOptions, SamplingSettings
 from reelabel.errors import ConfigurationError, InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_local
 from reelabel.options import Limits
@@ -106,19 +106,19 @@ def test_the_command_line_takes_a_registered_sampler(make_clip, tmp_path):
     kept = {name: os.environ[name] for name in ("PATH", "REELABEL_MODEL_NAME")}
     environment = kept | {"REELABEL_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
 
-    ended = reelabel(environment, "frames", "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
+    completed = reelabel(environment, "frames", "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
 
-    assert ended.returncode == 0, ended.stderr
-    shown = json.loads(ended.stdout)
+    assert completed.returncode == 0, completed.stderr
+    shown = json.loads(completed.stdout)
     assert (shown["sampler"], [pick["frame_index"] for pick in shown["picks"]]) == ("every_nth", [0, 12, 24, 36])
 
 
 @pytest.mark.usefixtures("every_nth")
 def test_settings_forms_candidates_and_models_know_a_registered_sampler():
-    form = SamplingSettings.model_json_schema()["properties"]
+    form, options = (kind.model_json_schema()["properties"] for kind in (SamplingSettings, SamplingOptions))
 
-    assert SamplingSettings(sampler="auto", dense_sampler="every_nth").dense_sampler == "every_nth"
-    native, *dense = form["dense_sampler"]["anyOf"][0]["enum"]
+    assert SamplingOptions(sampler="auto", dense_sampler="every_nth").dense_sampler == "every_nth"
+    native, *dense = options["dense_sampler"]["anyOf"][0]["enum"]
     assert form["sampler"]["enum"] == [native, "keyframes", "auto", "relevant", *dense]
     assert form["sampler"]["enum"][-1] == "every_nth"
     assert "every_nth (every n-th frame, from the first on)" in form["sampler"]["description"]
@@ -139,11 +139,11 @@ def test_options_that_the_sampler_does_not_take_are_refused():
 def test_an_installed_sampler_is_found_by_its_entry_point(distribution, make_clip):
     clip, environment = make_clip(frames=48, gop=12), distribution()
 
-    ended = frames_in_a_process(environment, "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
+    completed = frames_in_a_process(environment, "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
     listed = command_in_a_process(environment, "samplers", "--json").stdout
 
-    assert ended.returncode == 0, ended.stderr
-    shown = json.loads(ended.stdout)
+    assert completed.returncode == 0, completed.stderr
+    shown = json.loads(completed.stdout)
     assert (shown["sampler"], [pick["frame_index"] for pick in shown["picks"]]) == ("every_nth", [0, 12, 24, 36])
     facts = {each["sampler"]: each["shows"] for each in map(json.loads, listed.splitlines())}
     assert facts["every_nth"] == "every n-th frame, from the first on"
@@ -163,19 +163,19 @@ def test_an_installed_sampler_is_found_by_its_entry_point(distribution, make_cli
 def test_an_installed_sampler_that_cannot_be_used_is_named(distribution, entry_point, message):
     use = "from reelabel.sampling.options import Sampling; Sampling(sampler='every_n')"
 
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", use], env=distribution(**entry_point), capture_output=True, text=True, check=False
     )
 
-    assert message in ended.stderr.splitlines()[-1]
+    assert message in completed.stderr.splitlines()[-1]
 
 
 def test_the_command_line_says_which_installed_sampler_cannot_be_used(distribution, make_clip):
-    ended = frames_in_a_process(distribution(name="uniform"), str(make_clip()), "--sampler", "every_n")
+    completed = frames_in_a_process(distribution(name="uniform"), str(make_clip()), "--sampler", "every_n")
 
-    assert ended.returncode == 2
-    assert "Two samplers are named uniform; rename or uninstall one of them." in " ".join(ended.stderr.split())
-    assert "Traceback" not in ended.stderr
+    assert completed.returncode == 2
+    assert "Two samplers are named uniform; rename or uninstall one of them." in " ".join(completed.stderr.split())
+    assert "Traceback" not in completed.stderr
 
 
 def test_two_samplers_of_one_name_are_refused():
@@ -224,6 +224,8 @@ def test_a_misspelled_sampler_gets_a_suggestion():
         find_sampler("unifrom")
     with pytest.raises(ValueError, match="Unknown sampler zzz; use one of keyframes, auto, relevant, uniform, "):
         find_sampler("zzz")
+    with pytest.raises(ValueError, match=r"Unknown sampler z{100}\.\.\. \(1,000,000 characters\); use"):
+        find_sampler("z" * 1_000_000)
 
 
 def test_the_samplers_together_take_exactly_the_options_that_exist():
@@ -284,11 +286,66 @@ def test_native_is_refused_where_no_model_is_known():
         ({"sampler": "molmo2", "frame_sample_mode": "fps", "fps": -1}, "the frame_sample_mode fps takes no fps of -1"),
         ({"sampler": "molmo2", "frame_sample_mode": "every_frame", "fps": 1}, "every_frame takes no fps; leave it out"),
         ({"frame_recovery": False}, "the sampler keyframes replaces no frames; leave out frame_recovery"),
+        ({"sampler": "qwen2_vl", "min_frames": 9, "max_frames": 8}, r"min_frames \(9\) exceeds max_frames \(8\)"),
+        ({"escalate_below": 1.01}, "escalate_below 1.01 is not a margin"),
+        ({"escalate_below": -0.01}, "escalate_below -0.01 is not a margin"),
+        ({"sampler": "auto", "motion_tasks": ["b", "a"], "still_tasks": ["a"]}, "a cannot be in both"),
+        ({"sampler": "relevant", "times_ms": [5, 4]}, "times_ms do not increase"),
+        ({"sampler": "fps", "min_frames": 4}, "takes no min_frames; .* the sampler qwen2_vl or qwen3_vl"),
+        ({"sampler": "auto", "dense_sampler": "glm46v", "fps": 2}, "the sampler auto takes no fps; leave it out"),
     ],
 )
 def test_a_value_that_the_sampler_does_not_take_is_refused(options, message):
     with pytest.raises(InvalidOptionError, match=message):
         Sampling(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_frames": 1},
+        {"num_frames": 2048},
+        {"num_frames": -1},
+        {"escalate_below": 0.0},
+        {"escalate_below": 1.0},
+        {"escalate_below": "fitted", "dense_sampler": "fps", "fps": 2.0, "frame_recovery": False},
+        {"sampler": "uniform", "num_frames": -1, "fps": -1.0},
+        {"sampler": "fps", "fps": 240.0, "max_frames": 2},
+        {"sampler": "qwen2_vl", "min_frames": 8, "max_frames": 8},
+        {"sampler": "qwen3_vl", "max_frames": 768},
+        {"sampler": "embedding_gemma2", "fps": 60.0, "max_frames": 128},
+        {"sampler": "glmga", "max_frames": 640},
+        {"sampler": "molmo2", "frame_sample_mode": "every_frame", "num_frames": -1},
+        {"sampler": "molmo2", "frame_sample_mode": "uniform_last_frame", "fps": -1.0},
+        {"sampler": "relevant", "times_ms": (0, 1)},
+        {"sampler": "auto", "dense_sampler": "fps", "fps": 3.0, "frame_recovery": False, "still_tasks": ("a",)},
+    ],
+)
+def test_a_value_at_its_limit_is_taken(options):
+    sampling = Sampling(**options)
+
+    assert {name: getattr(sampling, name) for name in options} == options
+
+
+def test_a_loader_of_vllm_names_one_sampler():
+    assert {alias: spec.name for spec in samplers().values() for alias in spec.aliases} == {
+        "opencv": "uniform",
+        "nemotron_vl": "uniform",
+        "pynvvideocodec": "uniform",
+        "opencv_dynamic": "dynamic",
+        "glm5next": "glm5_next",
+    }
+
+
+@pytest.mark.parametrize(
+    ("uses_num_frames", "names"),
+    [
+        (True, "keyframes auto relevant uniform molmo2 openpangu llava_onevision2 num_frames middles"),
+        (False, "dynamic qwen2_vl qwen3_vl glm46v glm5_next glmga minimax_m3_vl embedding_gemma2 clef_omni fps"),
+    ],
+)
+def test_only_some_samplers_are_told_how_many_frames_to_show(uses_num_frames, names):
+    assert [spec.name for spec in BUILT_IN.values() if spec.uses_num_frames == uses_num_frames] == names.split()
 
 
 def test_a_spec_says_that_frames_are_replaced_only_if_they_are_not():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infra.settings import SamplingSettings
+from infra.settings import SamplingOptions
 from reelabel.errors import InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
@@ -67,9 +67,9 @@ def test_combinations_without_sense_are_refused_in_a_sentence(options, message):
 
 
 def test_it_is_offered_as_a_sampler_and_not_as_a_dense_one():
-    form = SamplingSettings.model_json_schema()["properties"]
+    form = SamplingOptions.model_json_schema()["properties"]
 
-    assert "relevant" in form["sampler"]["enum"]
+    assert "relevant" in form["sampler"]["anyOf"][0]["enum"]
     assert "relevant" not in form["dense_sampler"]["anyOf"][0]["enum"]
     assert "relevant" not in dense_samplers()
     assert "times_ms" not in form

@@ -23,6 +23,13 @@ def test_fps_picks_the_frame_nearest_to_each_instant():
     assert deviations_s(sampling, facts_at(PAUSED_S)) == pytest.approx([0, -0.1, 1, 0])
 
 
+def test_the_usual_rate_is_two_frames_a_second_up_to_768():
+    usual = Sampling(sampler="fps")
+
+    assert choose_indices(usual, facts_at(np.arange(21) / 10)).tolist() == [0, 5, 10, 15, 20]
+    assert [len(choose_indices(usual, facts_at(np.arange(count) / 2))) for count in (768, 769)] == [768, 768]
+
+
 def test_num_frames_spreads_instants_from_the_first_to_the_last_frame():
     sampling = Sampling(sampler="num_frames", num_frames=4)
 

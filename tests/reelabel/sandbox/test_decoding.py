@@ -16,13 +16,13 @@ import pytest
 from benchmarks.media.matrix import cells_like
 from reelabel.decode import gops
 from reelabel.errors import VideoError
-from reelabel.extract import Request, extract_file
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import VideoFile
 from tests.clips import write_clip
 from tests.reelabel.sandbox.child import lock, result_of, run_child
 
-EVERY_FRAME = Request(sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True)
+EVERY_FRAME = {"sampling": Sampling(sampler="uniform", num_frames=-1), "as_stored": True}
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # Every container once, with the codecs that most videos have, and some that have decoders of another kind.
 CELLS = (
@@ -36,7 +36,7 @@ def decode(video, threads):
     try:
         with os.fdopen(video, "rb", buffering=0) as file:
             whole = VideoFile(file.fileno(), file.seek(0, os.SEEK_END))
-            return extract_file(whole, EVERY_FRAME, threads=threads).unique
+            return extract_local(whole, **EVERY_FRAME, threads=threads).unique
     except (av.FFmpegError, VideoError) as error:
         return type(error).__name__
 
@@ -91,7 +91,7 @@ def videos(tmp_path_factory):
     """Write videos: whole ones of many formats, and damaged ones; the first one is plain."""
     folder = tmp_path_factory.mktemp("videos")
     plain = write_clip(folder / "plain.mp4").read_bytes()
-    made = {f"{container}-{codec}": cell.make() for container, codec, cell in _cells()}
+    by_codec = {f"{container}-{codec}": cell.make() for container, codec, cell in _cells()}
     damaged = {"empty": b"", "text": b"no video\n" * 100, "cut": plain[: len(plain) // 2]}
     for seed in range(8):
         chance, data = random.Random(seed), bytearray(plain)
@@ -99,7 +99,7 @@ def videos(tmp_path_factory):
             data[chance.randrange(len(data))] = chance.randrange(256)
         damaged[f"fuzzed-{seed}"] = bytes(data)
     paths = []
-    for name, data in ({"plain": plain} | made | damaged).items():
+    for name, data in ({"plain": plain} | by_codec | damaged).items():
         paths.append(folder / name)
         paths[-1].write_bytes(data)
     return paths

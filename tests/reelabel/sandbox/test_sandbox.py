@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.sandbox import check_mode, probe
+from reelabel.sandbox import check_mode, linux, probe
 from reelabel.sandbox.seccomp import ARCHITECTURES
 from tests.reelabel.sandbox import behaviour
 from tests.reelabel.sandbox.child import (
@@ -139,15 +139,15 @@ def test_querying_the_layers_changes_nothing():
     ],
 )
 def test_features_that_a_container_or_kernel_lacks_are_named(refused, number, name, detail, advice):
-    given = {"refused": refused, "number": number}
+    arguments = {"refused": refused, "number": number}
 
-    [found], refusal, missing = result_of(run_child(behaviour.lock_under_filter, **given, mode="auto"))
+    [found], refusal, missing = result_of(run_child(behaviour.lock_under_filter, **arguments, mode="auto"))
 
     assert found[:3] == [name, False, detail]
     assert found[3].startswith(advice)
     assert (refusal, missing) == (None, [name])
 
-    _, refusal, in_child = result_of(run_child(behaviour.lock_under_filter, **given, mode="require"))
+    _, refusal, in_child = result_of(run_child(behaviour.lock_under_filter, **arguments, mode="require"))
 
     assert refusal == (
         f"Decoding processes cannot be locked, as extract.sandbox requires: {detail}; {found[3]}, "
@@ -158,6 +158,23 @@ def test_features_that_a_container_or_kernel_lacks_are_named(refused, number, na
     )
 
 
+@pytest.mark.parametrize(
+    ("abi", "denied", "masks"),
+    [
+        (1, "files", [0x1FFF]),
+        (2, "files", [0x3FFF]),
+        (3, "files", [0x7FFF]),
+        (4, "files, TCP", [0x7FFF, 3]),
+        (5, "files, TCP", [0xFFFF, 3]),
+        (6, "files, TCP, abstract sockets, signals", [0xFFFF, 3, 3]),
+        (9, "files, TCP, abstract sockets, signals", [0xFFFF, 3, 3]),
+    ],
+)
+def test_landlock_denies_what_a_kernel_of_its_version_can(abi, denied, masks):
+    assert linux.describe_abi(abi) == f"Landlock ABI {abi} ({denied})"
+    assert [*linux._rights(abi).values()] == masks
+
+
 def test_an_unsupported_architecture_is_named():
     script = (
         "import ctypes; ctypes.CDLL(None).personality(8)\n"  # what `setarch linux32` does
@@ -165,9 +182,11 @@ def test_an_unsupported_architecture_is_named():
         f"print(json.dumps([astuple(probe()[-1]), enter_sandbox('auto', memory_bytes={MEMORY_BYTES})]))"
     )
     path = os.pathsep.join(sys.path)
-    done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True
+    )
 
-    [name, is_available, detail, advice], missing = json.loads(done.stdout)
+    [name, is_available, detail, advice], missing = json.loads(completed.stdout)
 
     assert (name, is_available, missing) == ("seccomp", False, ["seccomp"])
     assert detail.endswith("are unknown")

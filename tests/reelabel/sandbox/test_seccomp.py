@@ -32,6 +32,18 @@ CALLS = {
     "memfd_create": (319, 279),
     "ioctl": (16, 29),
 }
+# Those that are allowed if all arguments are 0, also mmap, mprotect, memfd_create, sendto and prlimit64.
+PLAIN = {
+    "x86_64": {
+        *(0, 1, 3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20, 24, 25, 28, 33, 35, 39, 44, 45, 46, 47, 60, 77, 96),
+        *(98, 99, 131, 186, 201, 202, 204, 219, 228, 229, 230, 231, 271, 273, 285, 292, 295, 302, 309, 318, 319, 334),
+    },
+    "aarch64": {
+        *(24, 46, 47, 57, 62, 63, 64, 65, 66, 67, 68, 69, 73, 93, 94, 98, 99, 101, 113, 114, 115, 123, 124, 128, 132),
+        *(134, 135, 139, 165, 168, 169, 172, 178, 179, 206, 207, 211, 212, 214, 215, 216, 222, 226, 233, 261, 278, 279),
+        *(293,),
+    },
+}
 
 
 def decide(program, architecture, number, arguments):
@@ -107,3 +119,14 @@ def test_a_process_that_decodes_without_threads_cannot_start_any(monkeypatch, co
 
     for call in ("clone", "clone3"):
         assert decide(program, architecture, CALLS[call][column], (THREAD,)) == EPERM
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_no_other_calls_are_allowed_than_those_that_decoding_needs(monkeypatch, name):
+    monkeypatch.setattr(seccomp, "ARCHITECTURE", name)
+    program = list(seccomp._program(threads=True))
+
+    decisions = {number: decide(program, ARCHITECTURES[name], number, ()) for number in range(600)}
+
+    assert {number for number, decision in decisions.items() if decision == ALLOW} == PLAIN[name]
+    assert {number for number, decision in decisions.items() if decision == ENOSYS} == {CALLS["clone3"][0]}

@@ -2,6 +2,7 @@
 
 import pickle
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from infra.settings import StoreSettings, WebSettings
-from reelabel.errors import ReadingEndedError
+from reelabel.errors import ReadingEndedError, StoreUnavailableError
+from reelabel.sources import cancel
+from reelabel.sources.cancel import Cancellation, Deadline, current_watchdog
 from reelabel.sources.object_store import ObjectStore
+from reelabel.waiting import AbandonedError, working_until
 from tests.reelabel.sources.web_server import serving
 from tests.wait import until
 
@@ -31,21 +35,20 @@ def store_at(endpoint):
             endpoint_url=endpoint,
             access_key_id="key",
             secret_access_key="secret",
-            connect_timeout_s=_LONG_S // 2,
             read_timeout_s=_LONG_S,
         )
     )
 
 
 @contextmanager
-def silent(scheme, said=b""):
+def silent(scheme, greeting=b""):
     """A server that accepts and says no more: a request, or a TLS handshake, waits for its next byte."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepted = []
 
         def wait():
             accepted.append(server.accept()[0])
-            accepted[-1].sendall(said)
+            accepted[-1].sendall(greeting)
 
         yield f"{scheme}://127.0.0.1:{server.getsockname()[1]}/clip.mp4", wait
 
@@ -116,6 +119,80 @@ def test_a_read_from_s3_that_waits_ends_with_its_store(stalled):
             read.result(_PATIENCE_S)
 
 
+def test_a_read_over_a_connection_of_an_earlier_one_ends_with_its_store(store):
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(2) as threads:
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}/clip.mp4"
+
+        def answer_once():
+            connection = server.accept()[0]
+            connection.recv(10_000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: e\r\n\r\nclip")
+            connection.recv(10_000)
+            return connection
+
+        answered = threads.submit(answer_once)
+        assert store.read(uri) == b"clip"
+        read = threads.submit(store.read, uri)
+        with answered.result(_PATIENCE_S):
+            store.cancel()
+
+            with pytest.raises(ReadingEndedError):
+                read.result(_PATIENCE_S)
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(_PATIENCE_S)
+        yield ours
+
+
+def test_sockets_are_shut_down_at_the_deadline_and_left_alone_afterwards(pair):
+    deadline = Deadline(time.monotonic() + 0.05, "too late")
+
+    def read_to_the_deadline():
+        with Cancellation().watching(deadline) as watchdog:
+            watchdog.watch(pair)
+            assert pair.recv(1) == b""
+
+    with pytest.raises(StoreUnavailableError, match="too late"):
+        read_to_the_deadline()
+    with pytest.raises(StoreUnavailableError, match="too late"), Cancellation().watching(deadline):
+        pytest.fail("a request began after its deadline")
+    assert current_watchdog() is None
+
+
+def test_a_request_may_be_hastened_without_being_late(pair):
+    with Cancellation().watching(Deadline(time.monotonic() + _LONG_S, "too late")) as watchdog:
+        watchdog.watch(pair)
+        watchdog.hasten(0.01)
+        assert pair.recv(1) == b""
+        assert current_watchdog() is watchdog
+
+
+def test_a_socket_that_is_watched_after_the_end_is_shut_down_no_more(pair):
+    cancellation = Cancellation()
+    with cancellation.watching() as watchdog:
+        watchdog.watch(pair)
+
+    cancellation.cancel()
+
+    pair.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        pair.recv(1)
+    with pytest.raises(ReadingEndedError):
+        cancellation.pause(_LONG_S)
+
+
+def test_a_pause_ends_soon_after_nobody_waits_for_the_request(monkeypatch):
+    monkeypatch.setattr(cancel, "LOOK_S", 0.001)
+    is_over = iter([False, False, True])
+
+    with pytest.raises(AbandonedError), working_until(lambda: next(is_over)):
+        Cancellation().pause(_LONG_S)
+
+
 def test_a_write_to_s3_that_nobody_takes_ends_with_its_store():
     with silent("http") as (uri, wait_for_request), ThreadPoolExecutor(1) as threads:
         store = store_at(uri.removesuffix("/clip.mp4"))
@@ -148,6 +225,8 @@ def test_nothing_is_read_afterwards(store, tmp_path):
     for uri in ("https://example.com/clip.mp4", "s3://bucket/clip.mp4", str(tmp_path / "clip.mp4")):
         with pytest.raises(ReadingEndedError):
             store.read(uri)
+        with pytest.raises(ReadingEndedError), store.open(uri):
+            pass
 
 
 def test_a_copy_elsewhere_is_not_ended(store):

@@ -50,9 +50,9 @@ def test_a_uri_that_cannot_be_decoded_is_refused(store, uri, message):
 
 @pytest.mark.parametrize("max_bytes", [255, 10])
 def test_more_bytes_than_allowed_are_refused_and_shown_shortened(store, max_bytes):
-    with pytest.raises(ObjectTooLargeError, match=r"AAEC.*\.\.\. \(366 characters\)") as caught:
+    with pytest.raises(ObjectTooLargeError, match=r"AAEC.*\.\.\. \(366 characters\)") as raised:
         store.read(f"data:video/mp4;base64,{ENCODED}", max_bytes=max_bytes)
-    assert len(caught.value.message) < 200
+    assert len(raised.value.message) < 200
 
 
 def test_inline_bytes_cannot_be_written(store):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,28 @@ def test_another_process_can_read_an_unnamed_copy(server, objects, memory_bytes,
         assert copy.bytes_fetched == len(BODY)
         assert not list(tmp_path.iterdir())
     assert not copy.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "is_kept", "location"),
+    [
+        (len(BODY), False, "/memfd:video"),
+        (len(BODY), True, "/memfd:video"),
+        (len(BODY) - 1, False, "/temporary/"),
+        (len(BODY) - 1, True, "/kept/"),
+    ],
+)
+def test_small_copies_are_in_memory_and_large_ones_in_a_folder(
+    server, objects, tmp_path, monkeypatch, memory_bytes, is_kept, location
+):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    info = objects.stat(server.add("/video", body=BODY))
+    copies = DownloadCache(memory_bytes=memory_bytes, folder=tmp_path / "kept" if is_kept else None)
+
+    with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as copy:
+        assert location in str(copy.path.resolve())
+    assert not [each for each in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(each)]
 
 
 def test_an_error_of_the_source_is_raised_unchanged(server, objects):

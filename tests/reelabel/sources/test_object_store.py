@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from reelabel.errors import (
     RangesIgnoredError,
     StoreUnavailableError,
 )
+from reelabel.options import S3Options, WebOptions
 from reelabel.sources.cancel import Cancellation
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.s3 import S3, _client
@@ -154,6 +156,55 @@ def test_plain_paths_and_file_uris_name_files(tmp_path):
     assert store.local_path("s3://bucket/key") is None
 
 
+def test_an_object_is_removed_if_it_is_there(store, root):
+    store.replace(f"{root}/clip", b"clip")
+
+    for _ in range(2):
+        store.remove(f"{root}/clip")
+
+    with pytest.raises(ObjectMissingError):
+        store.stat(f"{root}/clip")
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/a/b.mp4", "/a/b.mp4"),
+        ("file:///a/b%20c.mp4", "/a/b c.mp4"),
+        ("/a/b.tar#c.mp4", "/a/b.tar"),
+        ("s3://b/a.tar#c.mp4", None),
+        ("https://host/a.mp4", None),
+        ("data:,a", None),
+    ],
+)
+def test_what_lies_on_this_machine_has_a_path(uri, path):
+    assert ObjectStore().local_path(uri) == (path and Path(path))
+
+
+@pytest.mark.parametrize(
+    ("uri", "attempts", "wait_s"),
+    [
+        ("s3://b/a.mp4", 3, 4 * 3),
+        ("s3://b/a.tar#c.mp4", 3, 4 * 3),
+        ("s3://b/a.mp4", 1, 3),
+        ("https://host/a.mp4", 3, 20),
+        ("gs://b/a.mp4", 3, 20),
+        ("/a/b.mp4", 3, math.inf),
+        ("data:,a", 3, math.inf),
+    ],
+)
+def test_a_request_takes_no_longer_than_its_options_allow(uri, attempts, wait_s):
+    s3 = S3Options(max_attempts=attempts, read_timeout_s=1.5)
+
+    assert ObjectStore(s3, WebOptions(total_timeout_s=20)).max_wait_s(uri) == wait_s
+
+
+def test_a_look_at_many_objects_fails_for_none_of_them():
+    store = ObjectStore(StoreSettings(endpoint_url="not a url"))
+
+    assert store.stat_many(f"s3://bucket/{number}.mp4" for number in range(50)) == {}
+
+
 def test_a_pipe_or_device_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
@@ -177,9 +228,9 @@ def test_a_wrong_secret_names_the_setting(store_settings):
     wrong = replace(store_settings, secret_access_key=SecretStr("wrong"))
 
     for use in (ObjectStore(wrong).stat, ObjectStore(wrong).read, lambda uri: ObjectStore(wrong).replace(uri, b"")):
-        with pytest.raises(ConfigurationError, match=r"store\.secret_access_key") as caught:
+        with pytest.raises(ConfigurationError, match=r"store\.secret_access_key") as raised:
             use(f"{wrong.uri}/clip")
-        assert "wrong" not in caught.value.message
+        assert "wrong" not in raised.value.message
 
 
 def test_a_missing_bucket_is_a_configuration_error_until_it_is_created(objects):
@@ -208,11 +259,11 @@ def test_a_server_that_does_not_answer_is_unavailable():
 def test_a_store_counts_as_available_whatever_it_answers(objects, store_settings, tmp_path):
     nobody = f"http://127.0.0.1:{free_port()}/clip.mp4"
     missing = ["s3://not-made/clip", f"{store_settings.uri}/none"]
-    elsewhere = [nobody, str(tmp_path / "none" / "clip.mp4"), "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4"]
-    objects.check_reachable([*missing, *elsewhere, "s3://bucket"])
+    other_uris = [nobody, str(tmp_path / "none" / "clip.mp4"), "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4"]
+    objects.check_reachable([*missing, *other_uris, "s3://bucket"])
 
     shut = replace(store_settings, endpoint_url=f"http://127.0.0.1:{free_port()}", max_attempts=1)
-    ObjectStore(shut).check_reachable(elsewhere)
+    ObjectStore(shut).check_reachable(other_uris)
     with pytest.raises(StoreUnavailableError, match=r"store\.endpoint_url"):
         ObjectStore(shut).check_reachable(missing)
 

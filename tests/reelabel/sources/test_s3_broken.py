@@ -17,8 +17,8 @@ def behind(store_gate, store_settings, objects):
     """The store behind the gate, and an object on it."""
     uri = f"{store_settings.uri}/broken/clip.mp4"
     objects.replace(uri, DATA)
-    there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": ATTEMPTS}
-    return ObjectStore(replace(store_settings, **there)), uri
+    gated = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": ATTEMPTS}
+    return ObjectStore(replace(store_settings, **gated)), uri
 
 
 def read(store, uri, _folder):

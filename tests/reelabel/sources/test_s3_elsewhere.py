@@ -23,7 +23,7 @@ def server():
 
 
 @pytest.fixture
-def elsewhere(server):
+def open_store(server):
     """Sets how the server behaves, and returns a store on it with some objects."""
 
     def behave(**behaviour):
@@ -43,8 +43,8 @@ def elsewhere(server):
 
 
 @pytest.mark.parametrize("versions", [False, True], ids=["by time", "by version id"])
-def test_an_object_without_an_etag_is_identified_by_version_time_and_size(elsewhere, versions, tmp_path):
-    store, uri = elsewhere(etags=False, versions=versions), NAMES[0]
+def test_an_object_without_an_etag_is_identified_by_version_time_and_size(open_store, versions, tmp_path):
+    store, uri = open_store(etags=False, versions=versions), NAMES[0]
 
     info = store.stat(uri)
 
@@ -66,8 +66,8 @@ def test_an_object_without_an_etag_is_identified_by_version_time_and_size(elsewh
 
 
 @pytest.mark.parametrize("etags", [True, False])
-def test_a_range_of_an_object_that_has_become_shorter_is_of_a_replaced_one(elsewhere, etags):
-    store, uri = elsewhere(etags=etags), NAMES[0]
+def test_a_range_of_an_object_that_has_become_shorter_is_of_a_replaced_one(open_store, etags):
+    store, uri = open_store(etags=etags), NAMES[0]
     fingerprint = store.stat(uri).fingerprint
     store.replace(uri, DATA[:10])
 
@@ -75,16 +75,16 @@ def test_a_range_of_an_object_that_has_become_shorter_is_of_a_replaced_one(elsew
         store.read_range(uri, start=100, size=10, fingerprint=fingerprint)
 
 
-def test_a_range_in_several_parts_is_put_together(elsewhere):
-    store, uri = elsewhere(most_bytes=1000), NAMES[0]
+def test_a_range_in_several_parts_is_put_together(open_store):
+    store, uri = open_store(most_bytes=1000), NAMES[0]
     fingerprint = store.stat(uri).fingerprint
 
     assert store.read_range(uri, start=5, size=12_345, fingerprint=fingerprint) == DATA[5:12_350]
     assert store.read_range(uri, start=20_000, size=1 << 20, fingerprint=fingerprint) == DATA[20_000:]
 
 
-def test_a_part_is_cut_out_of_the_whole_where_ranges_are_ignored(elsewhere):
-    store, uri = elsewhere(ranges=False), NAMES[0]
+def test_a_part_is_cut_out_of_the_whole_where_ranges_are_ignored(open_store):
+    store, uri = open_store(ranges=False), NAMES[0]
     fingerprint = store.stat(uri).fingerprint
 
     with pytest.raises(RangesIgnoredError):
@@ -92,9 +92,9 @@ def test_a_part_is_cut_out_of_the_whole_where_ranges_are_ignored(elsewhere):
     assert store.read_part(uri, start=5, size=10, fingerprint=fingerprint) == DATA[5:15]
 
 
-def test_a_store_that_refuses_three_of_four_requests_is_got_through_to(elsewhere, monkeypatch):
+def test_a_store_that_refuses_three_of_four_requests_is_got_through_to(open_store, monkeypatch):
     monkeypatch.setattr(s3_errors, "_LONGEST_PAUSE_S", 0.05)
-    store = elsewhere(refused=3)
+    store = open_store(refused=3)
 
     store.check_reachable(NAMES)
     with ThreadPoolExecutor(8) as threads:
@@ -105,9 +105,9 @@ def test_a_store_that_refuses_three_of_four_requests_is_got_through_to(elsewhere
     assert len(list(store.list("s3://bucket/new"))) == 20
 
 
-def test_a_store_that_refuses_everything_is_given_up_after_the_time_of_one_attempt(server, elsewhere):
-    elsewhere(refused=4)
-    store = ObjectStore(replace(server.settings, connect_timeout_s=0.3, read_timeout_s=0.7))
+def test_a_store_that_refuses_everything_is_given_up_after_the_time_of_one_attempt(server, open_store):
+    open_store(refused=4)
+    store = ObjectStore(replace(server.settings, read_timeout_s=0.5))
     started = time.monotonic()
 
     with pytest.raises(StoreUnavailableError, match=r"HTTP 503\) after all attempts; try again later"):
@@ -115,8 +115,8 @@ def test_a_store_that_refuses_everything_is_given_up_after_the_time_of_one_attem
     assert time.monotonic() - started < 30  # by the default time-outs, over a minute
 
 
-def test_one_attempt_is_one_request(server, elsewhere):
-    store = elsewhere(refused=4, max_attempts=1)
+def test_one_attempt_is_one_request(server, open_store):
+    store = open_store(refused=4, max_attempts=1)
 
     with pytest.raises(StoreUnavailableError):
         store.read(NAMES[0])

@@ -54,17 +54,17 @@ def test_pages_are_followed_across_folders_until_all_objects_are_listed(objects,
     fill(objects, root, [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(60)])
     pages = Pages(store_settings)
 
-    told = [entry["Key"] for entry in list_objects(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
+    keys = [entry["Key"] for entry in list_objects(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
 
-    assert told == [f"{prefix}/{name}" for name in wanted]
-    assert pages.asked < len(wanted) / FEWEST
+    assert keys == [f"{prefix}/{name}" for name in wanted]
+    assert pages.requests < len(wanted) / FEWEST
 
 
 class Pages:
     """The server's pages, cut short as Amazon may cut them, and counted."""
 
     def __init__(self, settings):
-        self.asked = 0
+        self.requests = 0
         self._client = boto3.client(
             "s3",
             endpoint_url=settings.endpoint_url,
@@ -75,7 +75,7 @@ class Pages:
         )
 
     def list_objects_v2(self, **wanted):
-        self.asked += 1
+        self.requests += 1
         return self._client.list_objects_v2(**{**wanted, "MaxKeys": min(40, wanted["MaxKeys"])})
 
 

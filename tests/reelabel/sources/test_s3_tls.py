@@ -51,7 +51,7 @@ def test_the_configured_ca_is_trusted(store):
     assert ObjectStore(store).read(URI) == b"frames"
 
 
-def test_the_profile_of_the_user_is_not_for_a_server_of_which_all_is_said(store, monkeypatch):
+def test_a_server_with_complete_settings_ignores_the_profile_of_the_user(store, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nowhere")
     monkeypatch.setattr(s3, "_loader", cache(s3._loader.__wrapped__))
 

@@ -6,7 +6,7 @@ from botocore.config import Config
 
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.options import Sampling
-from reelabel.sources.index_keys import archive_index_key, index_key
+from reelabel.sources.index_keys import index_key
 from reelabel.sources.object_info import unsigned_uri
 
 AT = "https://host.example/a%20clip.mp4"
@@ -69,7 +69,7 @@ def test_a_new_signature_changes_no_key_of_the_cache_and_a_new_version_does():
 
     def keys(uri, fingerprint):
         frames = FrameIdentity(source_uri=uri, fingerprint=fingerprint, sampling=Sampling()).key
-        archive = archive_index_key(source_uri=uri, fingerprint=fingerprint, part="")
+        archive = index_key(source_uri=uri, fingerprint=fingerprint, part="")
         return frames, index_key(source_uri=uri, fingerprint=fingerprint), archive
 
     assert keys(first, 'http:5:"a"') == keys(again, 'http:5:"a"')

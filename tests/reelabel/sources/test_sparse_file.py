@@ -9,7 +9,7 @@ from reelabel.errors import FallbackRequired, StoreUnavailableError
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sources.sparse_file import ByteRange, SparseFile
+from reelabel.sources.sparse_file import ByteRange, SparseFile, merge_ranges, read_ranges
 
 SAMPLING = Sampling(num_frames=4)
 
@@ -57,10 +57,10 @@ def clip(request, make_clip):
 def test_reads_return_the_sources_bytes_wherever_they_start():
     data = noise(300_000)
     file = SparseFile(Memory(data))
-    places = random.Random(1)
+    rng = random.Random(1)
 
     for _ in range(50):
-        start, size = places.randrange(300_000), places.randrange(1, 2000)
+        start, size = rng.randrange(300_000), rng.randrange(1, 2000)
         file.seek(start)
         got = file.read(size)
         assert got
@@ -130,10 +130,10 @@ def test_a_container_without_an_index_is_read_whole(make_clip):
 
 
 def test_a_small_file_is_read_whole(make_clip):
-    with pytest.raises(FallbackRequired, match="most of the file") as error:
+    with pytest.raises(FallbackRequired, match="most of the file") as raised:
         extract_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
 
-    assert error.value.bytes_fetched >= 0
+    assert raised.value.bytes_fetched >= 0
 
 
 @pytest.mark.parametrize("failing_after", range(4))
@@ -187,6 +187,95 @@ def test_the_failure_of_a_range_is_raised_where_it_is_needed():
     with pytest.raises(StoreUnavailableError):
         file.read_at(600_000, 10)
     assert isinstance(file.failure, StoreUnavailableError)
+
+
+def read_in_sequence(file, start, end):
+    file.seek(start)
+    while file.tell() < end:
+        file.read(10_000)
+
+
+def test_blocks_grow_while_a_file_is_read_in_sequence():
+    source = Memory(noise(8_000_000))
+    file = SparseFile(source)
+
+    read_in_sequence(file, 0, 3_000_000)
+    assert [size for _, size in source.given] == [*(2**power for power in range(14, 20)), 2**20, 2**20]
+    file.read_at(5_000_000, 10)
+    assert source.given[-1] == (5_000_000, 2**14)
+
+
+def test_blocks_of_media_data_are_larger_and_no_part_of_the_header():
+    source = Memory(noise(8_000_000))
+    file = SparseFile(source)
+    file.read_at(0, 10)
+    assert file.index == file.extents
+    file.end_of_header()
+
+    read_in_sequence(file, 4_000_000, 4_900_000)
+
+    assert source.given == [(0, 2**14), (4_000_000, 2**18), (4_262_144, 2**19), (4_786_432, 2**20)]
+    assert [len(each.data) for each in file.index] == [2**14]
+    assert sum(len(each.data) for each in file.extents) == file.bytes_fetched == 2**14 + 7 * 2**18
+
+
+def test_large_ranges_are_read_by_several_requests():
+    source = Memory(bytes(20 * 1024**2))
+    file = SparseFile(source)
+
+    file.prefetch([ByteRange(100, 9 * 1024**2)])
+    file.wait()
+
+    assert sorted(source.given) == [(100, 2**22), (100 + 2**22, 2**22), (100 + 2**23, 2**20)]
+
+
+def test_half_of_a_file_may_be_read_and_nothing_is_read_past_its_end():
+    file = SparseFile(Memory(noise(100_000)))
+
+    file.prefetch([ByteRange(50_000, 60_000)])
+    assert (len(file.read_at(99_000, 5000)), file.read_at(100_000, 1), file.read_at(5, 0)) == (1000, b"", b"")
+    with pytest.raises(FallbackRequired, match="most of the file"):
+        file.read_at(0, 1)
+
+
+def test_a_source_that_ends_early_is_an_error():
+    class Short(Memory):
+        def read(self, start, size):
+            return super().read(start, size)[:-1]
+
+    with pytest.raises(EOFError, match="expected 500 bytes at 300, got 499"):
+        list(read_ranges(Short(bytes(1000)), [ByteRange(300, 500)]))
+
+
+def test_a_source_that_reads_several_ranges_by_itself_does():
+    class Batch(Memory):
+        def read_many(self, spans):
+            return (self.data[span.start : span.end] for span in spans)
+
+    source = Batch(noise(1000))
+
+    assert list(read_ranges(source, [ByteRange(0, 10), ByteRange(500, 7)])) == [source.data[:10], source.data[500:507]]
+    assert source.given == []
+
+
+@pytest.mark.parametrize(
+    ("gap_bytes", "merged"), [(0, [(0, 20), (25, 5), (31, 9)]), (1, [(0, 20), (25, 15)]), (5, [(0, 40)])]
+)
+def test_ranges_are_merged_up_to_a_gap(gap_bytes, merged):
+    ranges = [ByteRange(*each) for each in [(0, 10), (10, 5), (12, 8), (13, 2), (25, 5), (31, 9)]]
+
+    assert merge_ranges(ranges, gap_bytes=gap_bytes) == merged
+
+
+@pytest.mark.parametrize(
+    ("mib", "most_mib", "as_small_mib"), [(4, 2, 4), (64, 32, 64), (65, 32.5, 64), (200, 100, 100), (4096, 256, 256)]
+)
+def test_of_a_large_file_no_more_is_held_than_fits(mib, most_mib, as_small_mib):
+    file = SparseFile(type("Large", (Memory,), {"size_bytes": mib * 1024**2})(b""))
+
+    assert file.max_bytes == most_mib * 1024**2
+    file.allow_whole_if_small()
+    assert file.max_bytes == as_small_mib * 1024**2
 
 
 def test_small_files_may_be_read_whole_and_large_ones_never_fill_the_memory():

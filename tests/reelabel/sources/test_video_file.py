@@ -61,12 +61,12 @@ def test_a_link_that_is_swapped_repeatedly_never_leads_outside(folders, what):
     link = inside / "link"
     suffix = "" if what == "folder" else "video.mp4"
     path = link / "video.mp4" if what == "folder" else link
-    store, read, refused = ObjectStore(), 0, 0
+    store, read, refused = ObjectStore(allow_roots=(inside,)), 0, 0
 
     with flipping(link, [folder / "real" / suffix for folder in (inside, outside)]):
         for _ in range(2000):
             try:
-                with store.open(str(path), (inside,)) as file:
+                with store.open(str(path)) as file:
                     assert file.read(0, 1000) == INSIDE
                     read += 1
             except ReelabelError:
@@ -84,13 +84,13 @@ def test_frames_come_from_the_file_inside(make_clip, tmp_path):
         padding = 50_000 - len(data)  # the same size and time: only the way there tells them apart
         (folder / "clip.mp4").write_bytes(data + padding.to_bytes(4) + b"free" + bytes(padding - 8))
         os.utime(folder / "clip.mp4", (0, 0))
-    link, objects, seen, refused = inside / "link.mp4", ObjectStore(), [], 0
+    link, objects, seen, refused = inside / "link.mp4", ObjectStore(allow_roots=(inside,)), [], 0
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        reader = VideoReader(objects=objects, pool=pool, limits=Limits(), allow_roots=(inside,))
+        reader = VideoReader(objects=objects, pool=pool, limits=Limits())
         with flipping(link, [inside / "clip.mp4", outside / "clip.mp4"]):
             for _ in range(150):
                 try:
-                    info = stat_video(objects, str(link), allow_roots=(inside,))
+                    info = stat_video(objects, str(link))
                     seen.append(reader.fetch(info, Sampling(num_frames=4)).frames.selection.total_frames)
                 except JobError:
                     refused += 1
@@ -105,20 +105,18 @@ def test_links_that_stay_inside_are_followed_and_others_are_refused(folders, tmp
     (inside / "up").symlink_to("../inside/real/video.mp4")
     (inside / "out").symlink_to(outside / "real" / "video.mp4")
     (tmp_path / "root").symlink_to(inside)
-    store = ObjectStore()
-
     for root, path in (
         (inside, inside / "there" / "video.mp4"),
         (inside, inside / "up"),
         (tmp_path / "root", inside / "real" / "video.mp4"),
         (inside, tmp_path / "root" / "real" / "video.mp4"),
     ):
-        with store.open(str(path), (outside / "real" / "none", root)) as file:
+        with ObjectStore(allow_roots=(outside / "real" / "none", root)).open(str(path)) as file:
             assert file.read(0, 1000) == INSIDE
     for path in (inside / "out", outside / "real" / "video.mp4", inside / ".." / "outside" / "real" / "video.mp4"):
         with (
             pytest.raises(VideoRefusedError, match=r"outside extract\.allow_roots"),
-            store.open(str(path), (inside,)),
+            ObjectStore(allow_roots=(inside,)).open(str(path)),
         ):
             pass
 
@@ -128,7 +126,7 @@ def test_only_regular_files_are_opened_and_nothing_blocks(tmp_path, roots):
     os.mkfifo(tmp_path / "pipe.mp4")
 
     for path in (tmp_path / "pipe.mp4", tmp_path, "/dev/zero", tmp_path / "missing.mp4"):
-        with pytest.raises(ObjectMissingError), ObjectStore().open(str(path), roots):
+        with pytest.raises(ObjectMissingError), ObjectStore(allow_roots=roots).open(str(path)):
             pass
 
 

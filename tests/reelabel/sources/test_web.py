@@ -1,41 +1,28 @@
+"""Videos on web servers: how they are described, and read completely and in parts."""
+
+import os
 import pickle
+import socket
+import stat
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from infra.processes import free_port
-from infra.settings import StoreSettings, WebSettings
 from reelabel.errors import (
     ConfigurationError,
     ObjectChangedError,
-    ObjectMissingError,
     ObjectTooLargeError,
     RangesIgnoredError,
-    StoreUnavailableError,
-    VideoRefusedError,
 )
 from reelabel.sources import web
-from reelabel.sources.object_store import ObjectStore
 from tests.reelabel.sources.web_server import serving
+from tests.reelabel.sources.web_store import BODY, server, store, store_with
 
-BODY = bytes(range(256)) * 1000
-
-
-@pytest.fixture(scope="module")
-def server():
-    with serving() as server:
-        yield server
-
-
-def store_with(**changed):
-    web = WebSettings(**{"allow_private": True, "timeout_s": 5, "max_attempts": 3} | changed)
-    return ObjectStore(StoreSettings(), web)
-
-
-@pytest.fixture
-def store():
-    return store_with()
+__all__ = ["server", "store"]
 
 
 def test_a_video_is_described_and_read_completely_and_in_parts(server, store, tmp_path):
@@ -58,6 +45,40 @@ def test_consecutive_requests_share_one_connection(server, store):
         store.read_range(uri, start=start, size=10, fingerprint=fingerprint)
 
     assert len(server.pages["/reused"].connections) == 1
+
+
+@pytest.mark.parametrize(("size_bytes", "connections"), [(4000, 1), (100_000, 3)], ids=["short", "long"])
+def test_a_short_rest_is_read_so_that_the_connection_can_be_used_again(server, size_bytes, connections):
+    store = store_with(timeout_s=5.5)  # of its own, so that no connection stands open
+    uri = server.add("/rest", body=bytes(size_bytes), ranges=False)
+
+    for _ in range(3):
+        assert store.stat(uri).size_bytes == size_bytes
+
+    assert len(server.pages["/rest"].connections) == connections
+
+
+def sockets_to(port):
+    """Return how many descriptors of this process are of connections to a port."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # it is closed meanwhile, or not connected
+            if stat.S_ISSOCK(os.fstat(int(each.name)).st_mode):
+                with socket.socket(fileno=os.dup(int(each.name))) as connection:
+                    found += connection.family == socket.AF_INET and connection.getpeername()[1] == port
+    return found
+
+
+def test_a_request_leaves_neither_a_timer_nor_a_socket_but_its_connection():
+    with serving() as server:
+        store, uri, threads = store_with(), server.add("/often", body=BODY), {*threading.enumerate()}
+
+        for _ in range(3):
+            assert store.read(uri) == BODY
+
+        assert sockets_to(server.port) == 1
+        timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer) and each not in threads]
+        assert all(each.finished.is_set() for each in timers)
 
 
 def test_a_part_ends_where_the_object_ends(server, store):
@@ -115,75 +136,11 @@ def test_determining_a_length_stops_at_the_limit(server, monkeypatch):
         store_with().stat(uri)
 
 
-def test_an_interrupted_transfer_resumes_where_it_stopped(server, store, tmp_path):
-    uri = server.add("/cut", body=BODY, cut_at=100_000, cuts=2)
-
-    assert store.download(uri, tmp_path / "video") == len(BODY)
-    assert (tmp_path / "video").read_bytes() == BODY
-    assert server.requests("/cut") == ["bytes=0-", "bytes=100000-", "bytes=200000-"]
-
-
-@pytest.mark.parametrize(
-    "behaviour",
-    [
-        pytest.param({"ranges": False}, id="no ranges"),
-        pytest.param({"etags": ()}, id="no version"),
-        pytest.param({"chunked": True, "ranges": False}, id="chunked"),
-    ],
-)
-def test_an_interrupted_transfer_that_cannot_resume_starts_over(server, store, tmp_path, behaviour):
-    uri = server.add("/again", body=BODY, cut_at=100_000, **behaviour)
-
-    store.download(uri, tmp_path / "video")
-
-    assert (tmp_path / "video").read_bytes() == BODY
-
-
-def test_a_server_that_sends_few_bytes_at_a_time_makes_progress(server, tmp_path):
-    store = store_with(max_attempts=1)
-    uri = server.add("/little", body=BODY, most_bytes=10_000)
-    fingerprint = store.stat(uri).fingerprint
-
-    assert store.read(uri, fingerprint=fingerprint) == BODY
-    assert store.download(uri, tmp_path / "video") == len(BODY)
-    assert (tmp_path / "video").read_bytes() == BODY
-    assert store.read_range(uri, start=7, size=100_000, fingerprint=fingerprint) == BODY[7:100_007]
-    assert store.read_range(uri, start=200_000, size=1 << 20, fingerprint=fingerprint) == BODY[200_000:]
-
-
-def test_many_interruptions_after_progress_do_not_fail_a_transfer(server, store):
-    uri = server.add("/often-cut", body=BODY, cut_at=10_000, cuts=20)
-
-    assert store.read(uri) == BODY
-
-
 def test_parts_without_a_version_are_not_joined_but_read_whole(server, store):
     uri = server.add("/little-untold", body=BODY, most_bytes=10_000, etags=())
 
     assert store.read(uri) == BODY
     assert server.requests("/little-untold") == ["bytes=0-", ""]
-
-
-@pytest.mark.parametrize("status", [400, 406, 416, 501])
-def test_a_video_whose_server_refuses_ranges_is_read_whole(server, store, tmp_path, status):
-    uri = server.add("/no-part", body=BODY, refuses_ranges=status)
-
-    info = store.stat(uri)
-
-    assert info.fingerprint == f'http:{len(BODY)}:"one"'
-    assert store.download(uri, tmp_path / "video", fingerprint=info.fingerprint) == len(BODY)
-    assert (tmp_path / "video").read_bytes() == BODY
-    with pytest.raises(RangesIgnoredError):
-        store.read_range(uri, start=10, size=10, fingerprint=info.fingerprint)
-
-
-@pytest.mark.parametrize("status", [400, 406, 416, 501])
-def test_a_server_that_refuses_ranges_and_the_whole_is_said_to(server, store, status):
-    uri = server.add("/nothing", body=BODY, refuses_ranges=status, refuses_whole=status)
-
-    with pytest.raises(VideoRefusedError, match=rf"refuses .*/nothing with and without a range \(HTTP {status}\)"):
-        store.stat(uri)
-    assert server.requests("/nothing") == ["bytes=0-0", ""]
 
 
 @pytest.mark.parametrize("second", [pytest.param('"two"', id="another version"), pytest.param(None, id="unnamed")])
@@ -207,30 +164,18 @@ def test_a_replaced_object_is_not_the_one_that_was_looked_at(server, store):
             read()
 
 
-@pytest.mark.parametrize("tells", [pytest.param("ETag", id="etag"), pytest.param("Last-Modified", id="time")])
-def test_a_version_with_control_characters_can_be_stored_and_stays_distinct(server, store, tells):
-    versions = ["a\0", "a\x01", "a\x7f", "a%00", "a\\0", "a"]
-    uris = [server.add(f"/version-{i}", body=BODY, etags=(), headers={tells: v}) for i, v in enumerate(versions)]
+@pytest.mark.parametrize("header", [pytest.param("ETag", id="etag"), pytest.param("Last-Modified", id="time")])
+def test_a_version_with_control_characters_can_be_stored_and_stays_distinct(server, store, header):
+    versions = ["a\0", "a\x01", "a\x1f", "a\x7f", "a%00", "a\\0", "a", "a b"]
+    uris = [server.add(f"/version-{i}", body=BODY, etags=(), headers={header: v}) for i, v in enumerate(versions)]
 
     infos = [store.stat(uri) for uri in uris]
 
     assert all(info.fingerprint.isprintable() for info in infos)
     assert len({info.fingerprint for info in infos}) == len(versions)
+    ends = [info.fingerprint.removeprefix(f"http:{len(BODY)}:") for info in infos]
+    assert ends == ["a␀", "a␁", "a␟", "a␡", "a%00", "a\\0", "a", "a b"]
     assert all(store.read(info.uri, fingerprint=info.fingerprint) == BODY for info in infos)
-
-
-def test_a_body_shorter_than_its_header_claims_is_not_accepted(server, store):
-    uri = server.add("/claims-more", body=BODY, ranges=False, claimed_bytes=len(BODY) + 1)
-
-    with pytest.raises(StoreUnavailableError, match="3 attempts"):
-        store.read(uri)
-
-
-def test_a_range_answer_that_does_not_state_its_range_is_refused(server, store):
-    uri = server.add("/nameless", statuses=(206,) * 3)
-
-    with pytest.raises(VideoRefusedError, match="without Content-Range"):
-        store.stat(uri)
 
 
 def test_a_size_limit_holds_whatever_the_header_claims(server, store, tmp_path):
@@ -243,140 +188,9 @@ def test_a_size_limit_holds_whatever_the_header_claims(server, store, tmp_path):
         assert not (tmp_path / "video").exists()
 
 
-def test_a_request_that_fails_briefly_is_repeated(server, store):
-    uri = server.add("/moment", body=BODY, statuses=(503, 429), headers={"Retry-After": "0"})
-
-    assert store.read(uri) == BODY
-
-
-@pytest.fixture
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(web, "_LONGEST_WAIT_S", 0.02)
-
-
-@pytest.mark.usefixtures("no_pauses")
-@pytest.mark.parametrize("wish", [{}, {"Retry-After": "3600"}], ids=["without a time", "for an hour"])
-def test_a_server_that_says_that_it_is_busy_is_waited_for(server, tmp_path, wish):
-    uri = server.add("/later", body=BODY, statuses=(503, 429) * 10, headers=wish)
-
-    assert store_with(max_attempts=2).download(uri, tmp_path / "video") == len(BODY)
-    assert (tmp_path / "video").read_bytes() == BODY
-
-
-@pytest.mark.usefixtures("no_pauses")
-def test_parts_that_a_busy_server_sends_in_between_are_put_together(server):
-    uri = server.add("/now-and-then", body=BODY, most_bytes=50_000, busy=3)
-    store = store_with(max_attempts=2)
-    fingerprint = store.stat(uri).fingerprint
-
-    assert store.read(uri, fingerprint=fingerprint) == BODY
-    assert store.read_range(uri, start=7, size=200_000, fingerprint=fingerprint) == BODY[7:200_007]
-
-
-@pytest.mark.usefixtures("no_pauses")
-def test_a_server_that_refuses_everything_is_waited_for_once_and_again_after_it_has_answered():
-    with serving() as server:
-        store = store_with(max_attempts=3, total_timeout_s=1)
-        uris = [server.add(f"/{number}", body=BODY, statuses=(503,) * 1000) for number in range(2)]
-
-        with pytest.raises(StoreUnavailableError, match=r"/0 .* web\.total_timeout_s"):
-            store.stat(uris[0])
-        with pytest.raises(StoreUnavailableError, match=r"/1 could not be read in 3 attempts \(HTTP 503\)"):
-            store.stat(uris[1])
-        assert 3 <= len(server.requests("/1")) < len(server.requests("/0"))
-        store.stat(server.add("/well", body=BODY))
-        with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
-            store.stat(uris[1])
-
-
-def test_one_attempt_waits_for_nothing(server):
-    uri = server.add("/once", statuses=(503,) * 9)
-
-    with pytest.raises(StoreUnavailableError, match="in 1 attempt "):
-        store_with(max_attempts=1).stat(uri)
-    assert len(server.requests("/once")) == 1
-
-
-@pytest.mark.parametrize(
-    "wish",
-    [
-        pytest.param("1.5", id="fraction"),
-        pytest.param("-5", id="negative"),
-        pytest.param("soon", id="a word"),
-        pytest.param("9" * 5000, id="digits"),
-        pytest.param("Wed, 21 Oct 10000 07:28:00 GMT", id="year"),
-        pytest.param("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", id="no year"),
-    ],
-)
-def test_a_meaningless_retry_after_is_ignored(server, store, wish):
-    uri = server.add("/wish", body=BODY, statuses=(503, 429), headers={"Retry-After": wish})
-
-    assert store.read(uri) == BODY
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        pytest.param(404, ObjectMissingError, id="not found"),
-        pytest.param(410, ObjectMissingError, id="gone"),
-        pytest.param(401, VideoRefusedError, id="login"),
-        pytest.param(403, VideoRefusedError, id="forbidden"),
-        pytest.param(500, StoreUnavailableError, id="server error"),
-    ],
-)
-def test_a_refusal_is_reported_without_secrets_of_the_address(server, store, status, error):
-    uri = server.add("/refused", statuses=(status,) * 3, headers={"Retry-After": "0"}) + "?signature=secret"
-
-    with pytest.raises(error, match=rf"/refused\?\.\.\..*HTTP {status}") as caught:
-        store.stat(uri)
-    assert "secret" not in caught.value.message
-
-
-def test_a_silent_server_is_given_up(server):
-    uri = server.add("/slow", body=BODY, pause_s=1)
-    started = time.monotonic()
-
-    with pytest.raises(StoreUnavailableError, match="ReadTimeoutError"):
-        store_with(timeout_s=0.1, max_attempts=2).stat(uri)
-    assert time.monotonic() - started < 15
-
-
-def test_a_steady_trickle_ends_at_the_deadline(server):
-    uri = server.add("/trickle", body=BODY, pause_s=0.02)
-
-    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
-        store_with(total_timeout_s=0.3).read(uri)
-
-
-def test_a_trickled_header_ends_at_the_deadline(server):
-    uri = server.add("/trickled-header", body=BODY, header_pause_s=0.05)
-    started = time.monotonic()
-
-    with pytest.raises(StoreUnavailableError, match=r"/trickled-header took longer than web\.total_timeout_s"):
-        store_with(total_timeout_s=1).stat(uri)
-    assert time.monotonic() - started < 5
-
-
-def test_the_rest_of_an_unneeded_answer_is_not_awaited(server, store):
-    uri = server.add("/trickled-rest", body=bytes(1000), ranges=False, pause_s=0.05, step_bytes=1)
-    started = time.monotonic()
-
-    assert store.stat(uri).size_bytes == 1000
-    assert time.monotonic() - started < 15
-
-
-def test_no_server_can_delay_us_past_the_deadline(server):
-    uri = server.add("/later", statuses=(503,) * 3, headers={"Retry-After": "20"})
-    started = time.monotonic()
-
-    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
-        store_with(total_timeout_s=1).stat(uri)
-    assert time.monotonic() - started < 15
-
-
-def test_an_address_without_a_server_is_unavailable():
-    with pytest.raises(StoreUnavailableError, match="2 attempts"):
-        store_with(max_attempts=2).stat(f"http://127.0.0.1:{free_port()}/clip.mp4")
+def test_a_condition_that_fails_means_another_version(server, store):
+    with pytest.raises(ObjectChangedError, match="was replaced"):
+        store.stat(server.add("/condition", statuses=(412,)))
 
 
 def test_no_more_requests_run_at_once_than_allowed(server):

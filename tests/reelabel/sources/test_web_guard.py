@@ -98,6 +98,19 @@ def test_absolute_and_relative_redirects_are_followed(server):
     assert store_with(allow_private=True).read(uri) == b"clip"
 
 
+@pytest.mark.parametrize(("redirects", "is_followed"), [(5, True), (6, False)])
+def test_five_redirects_are_followed(server, redirects, is_followed):
+    server.add("/hop-0", body=b"clip")
+    for number in range(1, redirects + 1):
+        uri = server.add(f"/hop-{number}", statuses=(302,), headers={"Location": f"/hop-{number - 1}"})
+
+    if is_followed:
+        assert store_with(allow_private=True).read(uri) == b"clip"
+    else:
+        with pytest.raises(VideoRefusedError, match="redirects more than 5 times"):
+            store_with(allow_private=True).read(uri)
+
+
 @pytest.mark.parametrize(
     "body",
     [{"sized": False}, {"chunked": True, "body": b"moved"}, {"claimed_bytes": 5}, {"claimed_bytes": 1 << 40}],
@@ -221,6 +234,13 @@ def test_a_name_with_many_dead_addresses_fails_at_the_deadline(deaf_port, monkey
     assert time.monotonic() - started < 5
 
 
+def test_the_next_address_of_a_name_is_tried_if_the_first_one_is_dead(server, monkeypatch):
+    server.add("/clip", body=b"clip")
+    monkeypatch.setattr(web_guard, "_resolve", lambda *_: ["127.0.0.9", "127.0.0.1"])
+
+    assert store_with(allow_private=True, timeout_s=2.7).read(f"http://two.example:{server.port}/clip") == b"clip"
+
+
 @pytest.fixture
 def tls_server(tmp_path, monkeypatch):
     """A server whose certificate is for localhost alone, signed by itself and trusted."""
@@ -282,10 +302,10 @@ def test_a_host_that_parsers_read_differently_is_refused_without_naming_another(
     server.add("/clip", body=b"clip")
     uri = f"http://{authority.format(port=server.port)}/clip"
 
-    for asked in (uri, server.add("/moved", statuses=(302,), headers={"Location": uri.encode().decode("latin-1")})):
-        with pytest.raises(VideoRefusedError) as caught:
-            store_with(allow_private=True).read(asked)
-        assert str(caught.value) == (
+    for url in (uri, server.add("/moved", statuses=(302,), headers={"Location": uri.encode().decode("latin-1")})):
+        with pytest.raises(VideoRefusedError) as raised:
+            store_with(allow_private=True).read(url)
+        assert str(raised.value) == (
             "http://... is not a valid web address; check that its host is a name in ASCII or an IP address."
         )
     assert server.requests("/clip") == []
@@ -300,7 +320,7 @@ def test_a_host_that_parsers_read_differently_is_refused_without_naming_another(
     ],
 )
 def test_a_message_names_the_host_that_was_asked(server, form, shown):
-    with pytest.raises(ObjectMissingError) as caught:
+    with pytest.raises(ObjectMissingError) as raised:
         store_with(allow_private=True).read(form.format(port=server.port))
 
-    assert shown.format(port=server.port) in str(caught.value)
+    assert shown.format(port=server.port) in str(raised.value)

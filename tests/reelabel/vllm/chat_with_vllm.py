@@ -20,15 +20,15 @@ def ask(llm, messages, allowed):
     return {"logprobs": {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}}
 
 
-def main(asked_path, answers_path):
-    asked = json.loads(Path(asked_path).read_text())
-    llm = LLM(**asked["engine"])
-    load, data = VIDEO_LOADER_REGISTRY.load("pyav_keyframes").load_bytes, Path(asked["video"]).read_bytes()
+def main(request_path, answers_path):
+    request = json.loads(Path(request_path).read_text())
+    llm = LLM(**request["engine"])
+    load, data = VIDEO_LOADER_REGISTRY.load("pyav_keyframes").load_bytes, Path(request["video"]).read_bytes()
     answers = {
-        "answers": [ask(llm, messages, asked["allowed"]) for messages in asked["chats"]],
-        "metadata": load(data, **asked["options"])[1],
-        "by its other name": VIDEO_LOADER_REGISTRY.load("pyav_keyframes_v2").load_bytes(data, **asked["options"])[1],
-        "each once": load(data, repeat_frames=False, **asked["options"])[1],
+        "answers": [ask(llm, messages, request["allowed"]) for messages in request["chats"]],
+        "metadata": load(data, **request["options"])[1],
+        "by its other name": VIDEO_LOADER_REGISTRY.load("pyav_keyframes_v2").load_bytes(data, **request["options"])[1],
+        "each once": load(data, repeat_frames=False, **request["options"])[1],
         "modules": sorted({name.partition(".")[0] for name in sys.modules}),
     }
     Path(answers_path).write_text(json.dumps(answers))

@@ -24,7 +24,7 @@ MEDIA = {"video": {"video_backend": "pyav_keyframes", **SAMPLING}}
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChatInputs:
     """One video in every form in which vLLM may be given it."""
 
     folder: object
@@ -73,7 +73,7 @@ def vllm_python_with_arrow(tmp_path_factory, wheel):
 
 
 @pytest.fixture(scope="session")
-def asked(tmp_path_factory):
+def chat_inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("media")
     video = write_clip(folder / "clip.mp4")
     frames = extract_local(video, sampling=Sampling(**SAMPLING), limits=Limits())
@@ -82,7 +82,7 @@ def asked(tmp_path_factory):
     (folder / "text.mp4").write_text("This is no video.")
     (folder / "cut.arrow").write_bytes(data[:-100])
     encode = load_tokenizer(read_model_info(str(TINY_MODEL)))
-    return Asked(
+    return ChatInputs(
         folder=folder,
         urls={
             "video file": video.as_uri(),

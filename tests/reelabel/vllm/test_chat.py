@@ -18,7 +18,7 @@ FRAME_FILES = ("frame file", "frame data")
 
 
 @pytest.fixture(scope="module")
-def answered(asked, vllm_python, tmp_path_factory):
+def answered(chat_inputs, vllm_python, tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
     engine = {
         "model": str(TINY_MODEL),
@@ -26,33 +26,33 @@ def answered(asked, vllm_python, tmp_path_factory):
         "block_size": 32,
         "limit_mm_per_prompt": {"image": 0, "video": 1},
         "logprobs_mode": "processed_logprobs",
-        "allowed_local_media_path": str(asked.folder),
+        "allowed_local_media_path": str(chat_inputs.folder),
         "media_io_kwargs": MEDIA,
     }
-    (folder / "asked.json").write_text(
+    (folder / "request.json").write_text(
         json.dumps(
             {
                 "engine": engine,
-                "allowed": asked.allowed,
-                "chats": [chat_about(url) for url in asked.urls.values()],
-                "video": str(asked.folder / "clip.mp4"),
+                "allowed": chat_inputs.allowed,
+                "chats": [chat_about(url) for url in chat_inputs.urls.values()],
+                "video": str(chat_inputs.folder / "clip.mp4"),
                 "options": SAMPLING,
             }
         )
     )
     script = Path(__file__).with_name("chat_with_vllm.py")
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL))) | {"VLLM_CPU_KVCACHE_SPACE": "1"}
-    command = [str(vllm_python), str(script), str(folder / "asked.json"), str(folder / "answers.json")]
+    command = [str(vllm_python), str(script), str(folder / "request.json"), str(folder / "answers.json")]
     subprocess.run(command, check=True, env=environment, cwd=folder)
     answers = json.loads((folder / "answers.json").read_text())
-    return answers | {"answers": dict(zip(asked.urls, answers["answers"], strict=True))}
+    return answers | {"answers": dict(zip(chat_inputs.urls, answers["answers"], strict=True))}
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_a_video_gets_the_answers_of_our_engine(asked, answered, form):
+def test_a_video_gets_the_answers_of_our_engine(chat_inputs, answered, form):
     logprobs = answered["answers"][form]["logprobs"]
 
-    assert asked.probabilities(logprobs) == pytest.approx(asked.expected, abs=1e-5)
+    assert chat_inputs.probabilities(logprobs) == pytest.approx(chat_inputs.expected, abs=1e-5)
 
 
 def test_repeated_picks_carry_their_true_positions_in_the_video(answered):
@@ -69,13 +69,13 @@ def test_repeated_picks_carry_their_true_positions_in_the_video(answered):
 
 
 @pytest.mark.parametrize(
-    ("form", "words"), [("no video", "FFmpeg cannot open the video"), ("cut frame file", "frame file")]
+    ("form", "message"), [("no video", "FFmpeg cannot open the video"), ("cut frame file", "frame file")]
 )
-def test_an_unreadable_video_is_refused_in_one_sentence(answered, form, words):
+def test_an_unreadable_video_is_refused_in_one_sentence(answered, form, message):
     answer = answered["answers"][form]
 
     assert answer["error"] == "VLLMUnprocessableEntityError"
-    assert words in answer["message"]
+    assert message in answer["message"]
 
 
 @pytest.mark.parametrize("form", FRAME_FILES)

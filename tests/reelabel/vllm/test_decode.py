@@ -112,7 +112,7 @@ def test_an_invalid_sandbox_is_named(make_clip, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"num_frames": 0}, "num_frames: must be at least 1, or -1 for every frame"),
         ({"num_frame": 8}, "num_frame: unknown option"),
@@ -123,8 +123,8 @@ def test_an_invalid_sandbox_is_named(make_clip, monkeypatch):
         ),
     ],
 )
-def test_an_invalid_option_is_named(make_clip, options, words):
-    with pytest.raises(ConfigurationError, match=words):
+def test_an_invalid_option_is_named(make_clip, options, message):
+    with pytest.raises(ConfigurationError, match=message):
         decode.decode_video(make_clip().read_bytes(), **options)
 
 

@@ -50,9 +50,9 @@ def test_a_connector_whose_urllib3_is_too_old_says_so_at_the_start(vllm_python, 
     }
     command = [vllm_python, "-P", "-c", "from vllm.plugins import load_general_plugins as load; load()"]
 
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    completed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
 
     assert (
         "The media connector reelabel needs a package that is not installed (a newer urllib3): "
         f"`{vllm_python} -m pip install 'urllib3<3,>=2.8'`. Until then, vLLM reads videos whole."
-    ) in done.stdout + done.stderr
+    ) in completed.stdout + completed.stderr

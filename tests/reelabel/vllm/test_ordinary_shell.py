@@ -25,9 +25,9 @@ def test_torchvision_can_be_imported_where_the_installation_puts_it(tmp_path):
     script = tmp_path / "own.py"
     script.write_text("import torchvision\nprint(torchvision.ops.nms.__name__)\n")
 
-    done = run(script, tmp_path)
+    completed = run(script, tmp_path)
 
-    assert (done.stdout, done.stderr) == ("nms\n", "")
+    assert (completed.stdout, completed.stderr) == ("nms\n", "")
 
 
 @pytest.mark.system
@@ -43,7 +43,7 @@ def test_the_documented_script_answers(tmp_path):
         ).replace("/videos", str(tmp_path))
     )
 
-    done = run(script, tmp_path, VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1")
+    completed = run(script, tmp_path, VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1")
 
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "ANSWER 1" in done.stdout
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    assert "ANSWER 1" in completed.stdout

@@ -62,7 +62,7 @@ def test_frames_between_keyframes_are_read_by_ranges(server, path, expected):
 
 
 @pytest.mark.parametrize(
-    ("page", "asked"),
+    ("page", "limits"),
     [
         pytest.param({"etags": ()}, {}, id="no version"),
         pytest.param({}, {"max_bytes": 1000}, id="too large"),
@@ -70,10 +70,10 @@ def test_frames_between_keyframes_are_read_by_ranges(server, path, expected):
         pytest.param({"statuses": (404, 404)}, {}, id="missing"),
     ],
 )
-def test_whatever_stands_in_the_way_is_left_to_vllm(server, path, page, asked):
+def test_whatever_stands_in_the_way_is_left_to_vllm(server, path, page, limits):
     url = server.add("/clip.mp4", body=path.read_bytes(), **page)
 
-    assert decode_url(url, OPTIONS, **ASK | asked) is None
+    assert decode_url(url, OPTIONS, **ASK | limits) is None
 
 
 def test_a_private_address_is_read_by_ranges_only_where_it_is_allowed(server, path, monkeypatch):
@@ -94,9 +94,9 @@ def test_networks_that_are_none_are_named(monkeypatch):
 def test_vllms_connector_gives_the_loaders_frames_at_the_bytes_of_ranges(server, path, expected):
     url = server.add("/clip.mp4", body=path.read_bytes())
 
-    done = run_by_engine("-P", "-c", ASK_VLLM, url, json.dumps(OPTIONS), capture_output=True, text=True)
+    completed = run_by_engine("-P", "-c", ASK_VLLM, url, json.dumps(OPTIONS), capture_output=True, text=True)
 
-    digest, indices = json.loads(done.stdout.splitlines()[-1])
+    digest, indices = json.loads(completed.stdout.splitlines()[-1])
     assert digest == hashlib.sha256(expected.images.tobytes()).hexdigest()
     assert indices == expected.index.tolist()
     assert all(each.startswith("bytes=") for each in server.pages["/clip.mp4"].requests if each)

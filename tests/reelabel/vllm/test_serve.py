@@ -19,14 +19,14 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
 
 
 @pytest.fixture(scope="module")
-def server(asked, vllm_python_with_arrow, tmp_path_factory):
+def server(chat_inputs, vllm_python_with_arrow, tmp_path_factory):
     """URL of what `vllm serve` starts, decoding in processes of their own; the command itself needs a CUDA build."""
     port = free_port()
     command = [str(vllm_python_with_arrow), "-P", "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(TINY_MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny", "--enforce-eager"]
     command += ["--block-size", "32", "--limit-mm-per-prompt", '{"image": 0, "video": 1}']
-    command += ["--logprobs-mode", "processed_logprobs", "--allowed-local-media-path", str(asked.folder)]
+    command += ["--logprobs-mode", "processed_logprobs", "--allowed-local-media-path", str(chat_inputs.folder)]
     command += ["--media-io-kwargs", json.dumps(MEDIA), "--trust-request-mm-kwargs"]
     command += ["--kv-cache-memory-bytes", "256M"]
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
@@ -36,7 +36,7 @@ def server(asked, vllm_python_with_arrow, tmp_path_factory):
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
-        until(lambda: is_healthy(url, process, log_path), 600, said=log_path.read_text)
+        until(lambda: is_healthy(url, process, log_path), 600, details=log_path.read_text)
         yield url
     finally:
         process.terminate()
@@ -54,15 +54,15 @@ def is_healthy(url, process, log_path):
     return False
 
 
-def post(server, asked, form, **extra):
+def post(server, chat_inputs, form, **extra):
     body = {
         "model": "tiny",
-        "messages": chat_about(asked.urls[form]),
+        "messages": chat_about(chat_inputs.urls[form]),
         "max_tokens": 1,
         "temperature": 0,
         "logprobs": True,
-        "top_logprobs": len(asked.allowed),
-        "allowed_token_ids": asked.allowed,
+        "top_logprobs": len(chat_inputs.allowed),
+        "allowed_token_ids": chat_inputs.allowed,
         "return_tokens_as_token_ids": True,
     }
     return urllib3.request("POST", f"{server}/v1/chat/completions", json=body | extra, retries=False, timeout=500)
@@ -75,30 +75,30 @@ def logprobs_of(response):
 
 
 @pytest.mark.parametrize("form", ["video file", "video data", "frame file", "frame data"])
-def test_a_server_answers_like_our_engine(server, asked, form):
-    response = post(server, asked, form)
+def test_a_server_answers_like_our_engine(server, chat_inputs, form):
+    response = post(server, chat_inputs, form)
 
-    assert asked.probabilities(logprobs_of(response)) == pytest.approx(asked.expected, abs=1e-5)
+    assert chat_inputs.probabilities(logprobs_of(response)) == pytest.approx(chat_inputs.expected, abs=1e-5)
 
 
-def test_a_request_may_name_the_loader_of_frame_files(server, asked):
-    response = post(server, asked, "frame file", media_io_kwargs={"video": {"video_backend": "reelabel_frames"}})
+def test_a_request_may_name_the_loader_of_frame_files(server, chat_inputs):
+    response = post(server, chat_inputs, "frame file", media_io_kwargs={"video": {"video_backend": "reelabel_frames"}})
 
-    assert asked.probabilities(logprobs_of(response)) == pytest.approx(asked.expected, abs=1e-5)
+    assert chat_inputs.probabilities(logprobs_of(response)) == pytest.approx(chat_inputs.expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("form", "words"), [("no video", "FFmpeg cannot open the video"), ("cut frame file", "frame file")]
+    ("form", "message"), [("no video", "FFmpeg cannot open the video"), ("cut frame file", "frame file")]
 )
-def test_a_bad_video_fails_its_request_with_one_sentence(server, asked, form, words):
-    response = post(server, asked, form)
+def test_a_bad_video_fails_its_request_with_one_sentence(server, chat_inputs, form, message):
+    response = post(server, chat_inputs, form)
 
     assert response.status == 422
-    assert words in response.json()["error"]["message"]
+    assert message in response.json()["error"]["message"]
 
 
-def test_an_option_that_no_sampler_takes_is_named(server, asked):
-    response = post(server, asked, "video file", media_io_kwargs={"video": {"colour": "red"}})
+def test_an_option_that_no_sampler_takes_is_named(server, chat_inputs):
+    response = post(server, chat_inputs, "video file", media_io_kwargs={"video": {"colour": "red"}})
 
     assert response.status == 400
     assert "colour" in response.json()["error"]["message"]

@@ -1,13 +1,14 @@
 """The frames and times of a video that are passed to vLLM."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
 
 from reelabel.extract import extract_local
-from reelabel.integrations.vllm.video_input import video_input
+from reelabel.integrations.vllm.video_input import adapt_video, drop_repeated_frames, video_input
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
@@ -67,9 +68,9 @@ def test_every_time_is_true_with_a_variable_frame_rate(make_uneven_clip, name, s
 
     _, metadata = video_input(frames)
 
-    told_s = np.array(metadata["frames_indices"]) / metadata["fps"]
+    stated_s = np.array(metadata["frames_indices"]) / metadata["fps"]
     true_s = frames.selection.time_s[frames.shown] - frames.selection.time_s[0]
-    np.testing.assert_allclose(told_s, true_s, rtol=0, atol=0.004)
+    np.testing.assert_allclose(stated_s, true_s, rtol=0, atol=0.004)
     assert len(set(metadata["frames_indices"])) == len(set(frames.shown.tolist()))
     assert metadata["frames_indices"][-1] < metadata["total_num_frames"]
     assert metadata["duration"] == pytest.approx(times_s[-1], abs=0.6)
@@ -87,7 +88,7 @@ def test_times_count_from_the_first_frame_wherever_the_streams_clock_starts(make
 
 
 def test_without_a_frame_rate_indices_are_milliseconds(keyframes):
-    _, metadata = video_input(keyframes.knowing(fps=0.0, duration_s=0.0, total_frames=None))
+    _, metadata = video_input(keyframes.with_selection(fps=0.0, duration_s=0.0, total_frames=None))
 
     assert (metadata["fps"], metadata["frames_indices"]) == (1000, [0, 0, 1000, 2000])
     assert metadata["total_num_frames"] == 2001
@@ -104,3 +105,31 @@ def test_the_length_of_a_file_that_is_cut_short_is_that_of_the_frames_that_decod
 
     assert frames.selection.duration_s * frames.selection.fps == pytest.approx(frames.selection.total_frames)
     assert metadata["total_num_frames"] == frames.selection.total_frames < 100
+
+
+@pytest.mark.parametrize(
+    ("model", "shown", "wanted"),
+    [
+        pytest.param({"model_type": "qwen3_vl"}, [0, 0, 12], [0, 0, 12], id="repeats are kept"),
+        pytest.param({"model_type": "glm4v"}, [0, 0, 12], [0, 12], id="of which GLM has none"),
+        pytest.param({"model_type": "glm46v", "patch": 2}, [12, 12], [12, 12], id="a frame alone is doubled for pairs"),
+        pytest.param({"model_type": "qwen3_vl", "patch": 2}, [7], [7, 7], id="of any model"),
+        pytest.param({"model_type": "glm4v", "patch": 1}, [7, 7], [7], id="but not where frames are taken one by one"),
+        pytest.param({"model_type": "qwen3_vl", "patch": 2}, [7, 9], [7, 9], id="nor where there are two"),
+    ],
+)
+def test_a_video_is_adapted_to_what_a_models_processor_expects(model, shown, wanted):
+    vision = SimpleNamespace(temporal_patch_size=model["patch"]) if "patch" in model else None
+    config = SimpleNamespace(model_type=model["model_type"], vision_config=vision)
+    pixels = np.array(shown, np.uint8).reshape(-1, 1, 1, 1).repeat(3, -1)
+
+    got, metadata = adapt_video((pixels, {"fps": 12.0, "frames_indices": shown}), config)
+
+    assert metadata == {"fps": 12.0, "frames_indices": wanted}
+    assert got[:, 0, 0, 0].tolist() == wanted
+
+
+def test_frames_that_are_shown_once_are_left_as_they_are():
+    video = np.zeros((2, 1, 1, 3), np.uint8), {"frames_indices": [3, 9]}
+
+    assert drop_repeated_frames(video) is video

@@ -90,12 +90,14 @@ def test_text_after_the_video_continues_after_the_highest_position(learner):
 
 def test_the_direction_in_a_still_can_only_be_guessed():
     examples = draw_examples(np.random.default_rng(2), 160)
-    asked = examples.task_of == DIRECTION
+    of_direction = examples.task_of == DIRECTION
 
-    stills = torch.tensor([(np.ptp(examples.clips[clip], axis=0) == 0).all() for clip in examples.clip_of[asked]])
+    stills = torch.tensor(
+        [(np.ptp(examples.clips[clip], axis=0) == 0).all() for clip in examples.clip_of[of_direction]]
+    )
 
     assert stills.any()
-    assert (examples.shows_answer[asked] == (~stills).float()).all()
+    assert (examples.shows_answer[of_direction] == (~stills).float()).all()
 
 
 def test_a_prompt_around_its_video_is_the_whole_prompt(learner, tokenizer):

@@ -17,7 +17,7 @@ def scenes_of(task, count=40):
     return [draw_scene(task, choices[number % len(choices)], rng) for number in range(count)]
 
 
-def there_at(scene, fraction):
+def visible_at(scene, fraction):
     return [actor for actor in scene.actors if actor.enters <= fraction < actor.leaves]
 
 
@@ -43,7 +43,7 @@ def test_the_first_frame_does_not_even_hint_at_the_answer(task):
     choices = SCENE_QUESTIONS[task][1]
     scenes = scenes_of(task, 4000)
 
-    seen = [len(there_at(scene, 0.0)) for scene in scenes]
+    seen = [len(visible_at(scene, 0.0)) for scene in scenes]
     answers = [choices.index(scene.truths[task]) for scene in scenes]
 
     if len(set(seen)) > 1:
@@ -54,7 +54,7 @@ def test_the_first_frame_does_not_even_hint_at_the_answer(task):
 
 def test_the_count_is_visible_in_the_last_frame():
     for scene in scenes_of("count"):
-        assert len(there_at(scene, 1.0)) == COUNTS.index(scene.truths["count"]) + 1
+        assert len(visible_at(scene, 1.0)) == COUNTS.index(scene.truths["count"]) + 1
 
 
 def test_one_of_two_colours_appears_first_and_is_gone_before_the_other():

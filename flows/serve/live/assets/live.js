@@ -5,7 +5,7 @@ import { LiveSession } from "/live/session.js";
 const byId = (id) => document.getElementById(id);
 const video = byId("video");
 const canvas = document.createElement("canvas");
-const LONG_SIDE_PX = 640; // models see less
+const LONG_SIDE_PX = 640; // models scale frames down further
 const QUALITY = 0.85;
 const SHOWN_FRAMES = 160;
 const SHOWN_KEPT = 8;
@@ -34,9 +34,9 @@ function showState(text, kind = "idle") {
 }
 
 function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
 
 function median(values) {
@@ -361,7 +361,7 @@ function showAnswer(done) {
     (done.turns ? `${done.turns} earlier ${done.turns === 1 ? "question" : "questions"} · ` : "") +
     (done.audio_s ? `${done.audio_s.toFixed(1)} s of audio · ` : "") +
     (done.speech_s ? `${done.speech_s.toFixed(1)} s of speech · ` : "") +
-    `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
+    `${done.prompt_tokens} tokens, ${done.cached_tokens} of them prefilled`;
 }
 
 function showBars(item, done) {
@@ -381,7 +381,7 @@ function showBars(item, done) {
   );
 }
 
-// Above the answers before it, the latest of a standing question is shown as any answer is.
+// The latest answer to a standing question is shown as any answer is, above its earlier ones.
 function showChange(item, done) {
   if (item.latest) {
     item.changes.prepend(element("li", { textContent: item.latest }));

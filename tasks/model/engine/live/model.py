@@ -83,10 +83,6 @@ class EngineLiveModel:
         self._sessions: dict[str, _Session] = {}
         self._lock = threading.RLock()
 
-    def start(self) -> None:
-        for engine in self._engines:
-            engine.ensure_running()
-
     def wait_ready(self) -> LiveInfo:
         infos = [engine.wait_ready() for engine in self._engines]
         return LiveInfo(

@@ -54,8 +54,8 @@ class _Camera(socketserver.StreamRequestHandler):
 
     def _answer(self, fields, more, body=""):
         head = {"CSeq": fields["CSeq"], "Content-Length": str(len(body))} | more
-        told = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-        self.wfile.write(f"RTSP/1.0 200 OK\r\n{told}\r\n{body}".encode())
+        header_lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        self.wfile.write(f"RTSP/1.0 200 OK\r\n{header_lines}\r\n{body}".encode())
 
     def _play(self):
         sequence = 0

@@ -51,12 +51,12 @@ def test_what_a_run_changed_is_told_by_task_and_by_job(diff, runs):
     replaced, named = diff(), diff("last", first[:8])
 
     assert (replaced.returncode, named.returncode) == (0, 0), replaced.stderr + named.stderr
-    head, *told = replaced.stdout.splitlines()
+    head, *lines = replaced.stdout.splitlines()
     assert head == (f"Run {second[:8]} of d against the answers that it replaced: 2 jobs compared, 1 label changed.")
-    assert told[:2] == ["colour: 1 of 2 labels changed; 1 margin up, 1 down, by +0.000 on average", "  no → yes: 1"]
-    [row] = [line.split() for line in told if "│ a " in line]
+    assert lines[:2] == ["colour: 1 of 2 labels changed; 1 margin up, 1 down, by +0.000 on average", "  no → yes: 1"]
+    [row] = [line.split() for line in lines if "│ a " in line]
     assert [cell for cell in row if cell != "│"] == ["a", "no", "0.500", "yes", "0.800"]
-    assert named.stdout.splitlines()[1:] == told
+    assert named.stdout.splitlines()[1:] == lines
     assert f"against run {first[:8]}: " in named.stdout
 
 

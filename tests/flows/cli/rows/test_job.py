@@ -16,7 +16,7 @@ from tests.clips import write_clip
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, reelabel):
+def classified_manifest(tmp_path_factory, reelabel):
     """A manifest whose jobs were asked: one on a video, one that is missing, one on two videos, each once more."""
     folder = tmp_path_factory.mktemp("jobs")
     video = write_clip(folder / "a.mp4", frames=30, gop=10)
@@ -31,12 +31,12 @@ def manifest(tmp_path_factory, reelabel):
     }
     pl.DataFrame(rows).write_parquet(folder / "clips.parquet")
     for more in ([], ["--force"]):
-        ended = reelabel("classify", str(folder / "clips.parquet"), *more)
-        assert ended.returncode == 1, ended.stderr
+        completed = reelabel("classify", str(folder / "clips.parquet"), *more)
+        assert completed.returncode == 1, completed.stderr
     return folder / "clips.parquet"
 
 
-def test_a_page_has_the_outcome_the_question_the_frames_and_the_history(reelabel, manifest, tmp_path):
+def test_a_page_has_the_outcome_the_question_the_frames_and_the_history(reelabel, classified_manifest, tmp_path):
     shown = reelabel("job", "colour", "--sheet", str(tmp_path / "x.png"))
 
     assert shown.returncode == 0, shown.stderr
@@ -44,7 +44,7 @@ def test_a_page_has_the_outcome_the_question_the_frames_and_the_history(reelabel
     assert text.startswith("colour of clips\n")
     assert "Which colour" in text
     assert "\x1b" not in text
-    assert f"Video: {manifest.parent}/a.mp4\n" in text
+    assert f"Video: {classified_manifest.parent}/a.mp4\n" in text
     assert "16 frames by keyframes, 3 decoded, at 0.000 s" in text
     assert "the known answer is red." in text
     assert text.count("replaced") == 1
@@ -54,7 +54,7 @@ def test_a_page_has_the_outcome_the_question_the_frames_and_the_history(reelabel
     assert Image.open(tmp_path / "x.png").width > 1000
 
 
-@pytest.mark.usefixtures("manifest")
+@pytest.mark.usefixtures("classified_manifest")
 def test_a_picture_without_a_name_is_kept_in_the_home_folder(reelabel, tmp_path):
     shown = reelabel("job", "colour", "--dataset", "clips", REELABEL_HOME=str(tmp_path))
 
@@ -63,24 +63,24 @@ def test_a_picture_without_a_name_is_kept_in_the_home_folder(reelabel, tmp_path)
     assert Image.open(line.removeprefix("Picture of the frames: ")).format == "PNG"
 
 
-def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, manifest):
+def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, classified_manifest):
     shown = reelabel("job", "absent")
 
     assert shown.returncode == 0, shown.stderr
-    assert re.search(rf"^video_missing: .*{manifest.parent}/none\.mp4", shown.stdout, re.MULTILINE)
+    assert re.search(rf"^video_missing: .*{classified_manifest.parent}/none\.mp4", shown.stdout, re.MULTILINE)
     assert re.search(r"^Failed in stage fetch after \d attempts?\.$", shown.stdout, re.MULTILINE)
     assert "No frames were extracted." in shown.stdout
     assert "To answer it again: reelabel backfill --ids absent --dataset clips\n" in shown.stdout
 
 
-def test_each_video_of_a_job_has_its_frames(reelabel, manifest, tmp_path):
+def test_each_video_of_a_job_has_its_frames(reelabel, classified_manifest, tmp_path):
     shown = reelabel("job", "both", "--sheet", str(tmp_path / "x.png"))
 
-    assert shown.stdout.count(f"Video: {manifest.parent}/a.mp4") == 2, shown.stderr
+    assert shown.stdout.count(f"Video: {classified_manifest.parent}/a.mp4") == 2, shown.stderr
     assert shown.stdout.count("frames by keyframes, 3 decoded") == 2
 
 
-@pytest.mark.usefixtures("manifest")
+@pytest.mark.usefixtures("classified_manifest")
 def test_an_answer_in_words_that_says_nothing_is_shown_as_such(reelabel, engine):
     nothing = {"label": None, "probabilities": None, "margin": None}
     is_both = {"job_id": "both"}
@@ -96,7 +96,7 @@ def test_an_answer_in_words_that_says_nothing_is_shown_as_such(reelabel, engine)
     assert re.findall(r" clips .* (null|no words) ", shown) == ["null", "no words"], shown
 
 
-def test_programs_get_every_column_of_every_row(reelabel, manifest):
+def test_programs_get_every_column_of_every_row(reelabel, classified_manifest):
     facts = json.loads(reelabel("job", "colour", "--format", "json").stdout)
 
     assert facts["question"].startswith("Which colour")
@@ -106,15 +106,15 @@ def test_programs_get_every_column_of_every_row(reelabel, manifest):
     assert outcome["label"] in {"red", "blue"}
     assert outcome["probabilities"] == [probability for _, probability in facts["choices"]]
     assert earlier["replaced_by"] == outcome["run_id"] != earlier["run_id"]
-    assert outcome["manifest_uri"] == str(manifest)
+    assert outcome["manifest_uri"] == str(classified_manifest)
 
 
-def test_the_outcome_is_shown_without_the_manifest(reelabel, manifest):
-    moved = manifest.rename(manifest.with_suffix(".moved"))
+def test_the_outcome_is_shown_without_the_manifest(reelabel, classified_manifest):
+    moved = classified_manifest.rename(classified_manifest.with_suffix(".moved"))
     try:
         shown = reelabel("job", "colour")
     finally:
-        moved.rename(manifest)
+        moved.rename(classified_manifest)
 
     assert shown.returncode == 0, shown.stderr
     assert "Questions and frames are unavailable: " in shown.stdout
@@ -130,7 +130,7 @@ def test_the_outcome_is_shown_without_the_manifest(reelabel, manifest):
         (["colour", "--sheet", "x.doc"], "--sheet x.doc is not an image file; "),
     ],
 )
-@pytest.mark.usefixtures("manifest")
+@pytest.mark.usefixtures("classified_manifest")
 def test_what_cannot_be_shown_is_refused(reelabel, arguments, sentence):
     refused = reelabel("job", *arguments)
 

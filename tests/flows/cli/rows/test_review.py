@@ -24,7 +24,7 @@ IMPORT = ("manifest", "import", "--layout", "label-studio", "--manifest")
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, reelabel):
+def classified_manifest(tmp_path_factory, reelabel):
     """A manifest whose jobs were asked: about one video, a segment of it, two videos, and one that is missing."""
     folder = tmp_path_factory.mktemp("jobs")
     video = str(write_clip(folder / "a.mp4", frames=30, gop=10))
@@ -39,13 +39,13 @@ def manifest(tmp_path_factory, reelabel):
         "answer": ["red", None, None, None],
     }
     pl.DataFrame(rows).write_parquet(folder / "review.parquet")
-    ended = reelabel("classify", str(folder / "review.parquet"))
-    assert ended.returncode == 1, ended.stderr
+    completed = reelabel("classify", str(folder / "review.parquet"))
+    assert completed.returncode == 1, completed.stderr
     return folder / "review.parquet"
 
 
 @pytest.fixture(scope="module")
-def tasks(reelabel, manifest):  # noqa: ARG001 - it has been asked
+def tasks(reelabel, classified_manifest):  # noqa: ARG001 - it has been asked
     """The tasks of all labels of the manifest."""
     written = reelabel("results", "last", "--format", "label-studio")
     assert written.returncode == 0, written.stderr
@@ -165,12 +165,14 @@ def fiftyone_python(tmp_path_factory):
 
 @pytest.mark.system
 @pytest.mark.timeout(1200)  # its packages are installed first
-def test_answers_given_in_fiftyone_become_a_manifest(reelabel, manifest, samples, tasks, fiftyone_python, tmp_path):
+def test_answers_given_in_fiftyone_become_a_manifest(
+    reelabel, classified_manifest, samples, tasks, fiftyone_python, tmp_path
+):
     page = (ROOT / "docs" / "results.md").read_text()
     [documented] = re.findall(r"```python\n(import fiftyone as fo\n.*?)```", page, re.DOTALL)
     answers = {"whole": "blue", "part": "square"}
-    given = f"ANSWERS = {answers}\nSHOWN = {[[*range(len(task['data']['frames']))] for task in tasks]}\n"
-    (tmp_path / "script.py").write_text(given + _REVIEWERS + documented)
+    constants = f"ANSWERS = {answers}\nSHOWN = {[[*range(len(task['data']['frames']))] for task in tasks]}\n"
+    (tmp_path / "script.py").write_text(constants + _REVIEWERS + documented)
     private = {"HOME": str(tmp_path), "FIFTYONE_DATABASE_DIR": str(tmp_path / "mongo"), "FIFTYONE_DO_NOT_TRACK": "1"}
     app = {"FIFTYONE_DEFAULT_APP_ADDRESS": "127.0.0.1", "FIFTYONE_DEFAULT_APP_PORT": str(free_port())}
     reviewed = subprocess.run(
@@ -185,32 +187,36 @@ def test_answers_given_in_fiftyone_become_a_manifest(reelabel, manifest, samples
     assert reviewed.returncode == 0, reviewed.stderr
 
     source, target = str(samples.parent / "reviewed" / "samples.json"), str(tmp_path / "reviewed.parquet")
-    imported = reelabel("manifest", "import", source, target, "--layout", "fiftyone", "--manifest", str(manifest))
+    imported = reelabel(
+        "manifest", "import", source, target, "--layout", "fiftyone", "--manifest", str(classified_manifest)
+    )
 
     assert imported.returncode == 0, imported.stderr
     assert "Left out 1 job without an answer." in imported.stdout
     assert dict(pl.read_parquet(target).select("job_id", "answer").iter_rows()) == answers
 
 
-def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, manifest, tasks, tmp_path):
+def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, classified_manifest, tasks, tmp_path):
     labels = {task["data"]["job_id"]: task["predictions"][0]["result"][0]["value"]["choices"][0] for task in tasks}
     export = [reviewed(task, None, labels[task["data"]["job_id"]]) for task in tasks]
     (tmp_path / "export.json").write_text(json.dumps(export))
 
-    imported = reelabel(*IMPORT, str(manifest), str(tmp_path / "export.json"), str(tmp_path / "review.parquet"))
+    imported = reelabel(
+        *IMPORT, str(classified_manifest), str(tmp_path / "export.json"), str(tmp_path / "review.parquet")
+    )
     continued = reelabel("classify", str(tmp_path / "review.parquet"))
 
     assert imported.returncode == 0, imported.stderr
     answered = pl.read_parquet(tmp_path / "review.parquet")
     assert dict(answered.select("job_id", "answer").iter_rows()) == labels
     columns = ["job_id", "prompt", "choices", "start_s", "task", "video_uris"]
-    before = pl.read_parquet(manifest).filter(pl.col("job_id") != "absent").select(columns).sort("job_id")
+    before = pl.read_parquet(classified_manifest).filter(pl.col("job_id") != "absent").select(columns).sort("job_id")
     assert answered.select(columns).sort("job_id").equals(before)
     assert continued.returncode == 0, continued.stderr
     assert "3 (3 already finished)" in continued.stdout
 
 
-def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manifest, tasks, tmp_path):
+def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, classified_manifest, tasks, tmp_path):
     first, second, third = tasks
     wrong = first["data"]["choices"]
     export = [reviewed(first, *(choice["value"] for choice in wrong)), reviewed(second), reviewed(third, "neither")]
@@ -219,7 +225,7 @@ def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manif
     export.append(reviewed(strange, "yes"))
     (tmp_path / "export.json").write_text(json.dumps(export))
 
-    files = [str(manifest), str(tmp_path / "export.json"), str(tmp_path / "some.parquet")]
+    files = [str(classified_manifest), str(tmp_path / "export.json"), str(tmp_path / "some.parquet")]
     imported = reelabel(*IMPORT, *files, "--keep-going")
 
     assert imported.returncode == 1, imported.stderr
@@ -232,7 +238,7 @@ def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manif
 
 
 @pytest.mark.parametrize(
-    ("export", "said"),
+    ("export", "message"),
     [
         ("{}", "is no export of Label Studio"),
         ("[]", "is no export of Label Studio"),
@@ -247,13 +253,13 @@ def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manif
         ),
     ],
 )
-def test_another_file_is_refused_in_a_sentence(reelabel, manifest, tmp_path, export, said):
+def test_another_file_is_refused_in_a_sentence(reelabel, classified_manifest, tmp_path, export, message):
     (tmp_path / "export.json").write_text(export)
 
-    imported = reelabel(*IMPORT, str(manifest), str(tmp_path / "export.json"), str(tmp_path / "x.parquet"))
+    imported = reelabel(*IMPORT, str(classified_manifest), str(tmp_path / "export.json"), str(tmp_path / "x.parquet"))
 
     assert imported.returncode == 2
-    assert said in " ".join(imported.stderr.split())
+    assert message in " ".join(imported.stderr.split())
 
 
 @pytest.mark.usefixtures("tasks")
@@ -267,7 +273,7 @@ def test_rows_are_printed_up_to_a_limit(reelabel):
     assert "more; use --format csv" in table
 
 
-@pytest.mark.usefixtures("manifest")
+@pytest.mark.usefixtures("classified_manifest")
 @pytest.mark.parametrize(
     "options",
     [

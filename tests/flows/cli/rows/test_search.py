@@ -46,9 +46,9 @@ def world(tmp_path, model):
 def environment(services, database, world, tmp_path):
     settings = services.model_copy(update={"database": database})
     store = {"REELABEL_STORE_URI": world.root, "REELABEL_STORE_MAC_KEY": KEY, "REELABEL_HOME": str(tmp_path / "home")}
-    others = {name: value for name, value in export(settings).items() if not name.startswith("REELABEL_STORE")}
+    variables = {name: value for name, value in export(settings).items() if not name.startswith("REELABEL_STORE")}
     kept = {name: value for name, value in environment_of(settings).items() if not name.startswith("REELABEL_")}
-    return kept | others | store | {"COLUMNS": "100"}
+    return kept | variables | store | {"COLUMNS": "100"}
 
 
 def describe(db, world):
@@ -100,12 +100,12 @@ def found(done):
 
 @pytest.mark.usefixtures("films")
 def test_the_best_moments_are_printed(environment):
-    done = reelabel(environment, "search", "Red")
+    completed = reelabel(environment, "search", "Red")
 
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    _, first, *_ = (line for line in done.stdout.splitlines() if "job-" in line or "score" in line)
+    assert (completed.returncode, completed.stderr) == (0, ""), completed.stderr
+    _, first, *_ = (line for line in completed.stdout.splitlines() if "job-" in line or "score" in line)
     assert all(part in first for part in ("1.000", "0.000 s", "job-a.mp4", "s3://videos/a.mp4"))
-    assert "4 moments of 4 frames." in done.stdout
+    assert "4 moments of 4 frames." in completed.stdout
 
 
 @pytest.mark.usefixtures("films")
@@ -113,8 +113,8 @@ def test_the_same_is_found_again_and_in_every_format(environment):
     expected = [("job-a.mp4", 0.0, 1.0), ("job-a.mp4", 6.0, 1.0), ("job-b.mp4", 0.0, 0.447), ("job-a.mp4", 12.0, 0.0)]
 
     for _ in range(2):  # the index is built, and opened again
-        done = reelabel(environment, "search", "red", "--format", "json")
-        assert (done.returncode, done.stderr, found(done)) == (0, "", expected)
+        completed = reelabel(environment, "search", "red", "--format", "json")
+        assert (completed.returncode, completed.stderr, found(completed)) == (0, "", expected)
     csv = reelabel(environment, "search", "red", "--format", "csv").stdout
     assert pl.read_csv(csv.encode())["time_s"].to_list() == [0.0, 6.0, 0.0, 12.0]
 
@@ -135,10 +135,10 @@ def test_each_text_of_a_bank_is_searched_for(environment, tmp_path):
     bank = tmp_path / "texts.txt"
     bank.write_text("Red\nblue\n")
 
-    done = reelabel(environment, "search", "--bank", str(bank), "--format", "json", "--min-score", "0.6")
+    completed = reelabel(environment, "search", "--bank", str(bank), "--format", "json", "--min-score", "0.6")
     table = reelabel(environment, "search", "--bank", str(bank), "--min-score", "0.6").stdout
 
-    rows = [(row["text"], row["rank"], row["job_id"]) for row in json.loads(done.stdout)]
+    rows = [(row["text"], row["rank"], row["job_id"]) for row in json.loads(completed.stdout)]
     assert rows == [
         ("Red", 1, "job-a.mp4"),
         ("Red", 2, "job-a.mp4"),
@@ -149,10 +149,10 @@ def test_each_text_of_a_bank_is_searched_for(environment, tmp_path):
 
 
 @pytest.mark.usefixtures("films")
-def test_nothing_found_is_said_and_exits_with_1(environment):
-    done = reelabel(environment, "search", "red", "--min-score", "0.9", "--task", "shape")
+def test_an_empty_search_is_reported_and_exits_with_1(environment):
+    completed = reelabel(environment, "search", "red", "--min-score", "0.9", "--task", "shape")
 
-    assert (done.returncode, done.stdout) == (1, "Nothing found among 1 frame.\n")
+    assert (completed.returncode, completed.stdout) == (1, "Nothing found among 1 frame.\n")
 
 
 @pytest.mark.usefixtures("films")
@@ -175,18 +175,18 @@ def test_each_moment_says_whether_its_video_is_gone_or_was_replaced(environment,
     describe(db, world)
     keep_texts(world)
 
-    done = reelabel(environment, "search", "red", "--format", "json")
+    completed = reelabel(environment, "search", "red", "--format", "json")
     table = reelabel(environment | {"COLUMNS": "300"}, "search", "red").stdout
 
-    states = {row["job_id"]: row["video_state"] for row in json.loads(done.stdout)}
+    states = {row["job_id"]: row["video_state"] for row in json.loads(completed.stdout)}
     assert states == {
         "job-same.mp4": "unchanged",
         "job-other.mp4": "replaced",
         "job-gone.mp4": "gone",
         "job-unknown.mp4": None,
     }
-    for told in ("same.mp4 ", "other.mp4 (replaced)", "gone.mp4 (gone)", "c.mp4?... "):
-        assert told in table
+    for cell in ("same.mp4 ", "other.mp4 (replaced)", "gone.mp4 (gone)", "c.mp4?... "):
+        assert cell in table
 
 
 def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, world, make_clip, tmp_path):
@@ -200,10 +200,10 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
     keep_texts(world)
     sheet = tmp_path / "found.png"
 
-    done = reelabel(environment, "search", "red", "--sheet", str(sheet))
+    completed = reelabel(environment, "search", "red", "--sheet", str(sheet))
 
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "\x1b" not in completed.stdout
     assert Image.open(sheet).width == 1280
 
 
@@ -229,17 +229,17 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
 )
 @pytest.mark.usefixtures("films")
 def test_what_cannot_be_searched_for_is_one_sentence(environment, arguments, sentence):
-    done = reelabel(environment, "search", *arguments)
+    completed = reelabel(environment, "search", *arguments)
 
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert completed.returncode == 2
+    assert sentence in completed.stderr
 
 
 def test_an_empty_store_is_one_sentence(environment):
-    done = reelabel(environment, "search", "red")
+    completed = reelabel(environment, "search", "red")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "No described videos to search" in done.stderr
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert "No described videos to search" in completed.stderr
 
 
 def test_embeddings_of_another_model_are_named(environment, db, world):
@@ -247,10 +247,12 @@ def test_embeddings_of_another_model_are_named(environment, db, world):
     other.add("a.mp4", [RED])
     describe(db, other)
 
-    done = reelabel(environment, "search", "red")
+    completed = reelabel(environment, "search", "red")
 
-    assert done.returncode == 2
-    assert "No video has embeddings of the model reelabel-tiny-siglip. Other models have some (big (" in done.stderr
+    assert completed.returncode == 2
+    assert (
+        "No video has embeddings of the model reelabel-tiny-siglip. Other models have some (big (" in completed.stderr
+    )
 
 
 @pytest.mark.system
@@ -267,19 +269,21 @@ def test_described_clips_are_searched_by_text_picture_and_moment(own_services, t
         if job_id.endswith("-colour")
     }
 
-    done = reelabel_process(environment, "describe", str(manifest), "--dataset", "films")
-    assert done.returncode == 0, done.stderr
+    completed = reelabel_process(environment, "describe", str(manifest), "--dataset", "films")
+    assert completed.returncode == 0, completed.stderr
 
     texts = sorted(set(shown.values()))
     for text in texts[:2]:
-        done = reelabel_process(environment, "search", text, "--format", "json", "--top", "1")
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert shown[json.loads(done.stdout)[0]["job_id"]] == text
+        completed = reelabel_process(environment, "search", text, "--format", "json", "--top", "1")
+        assert (completed.returncode, completed.stderr) == (0, ""), completed.stderr
+        assert shown[json.loads(completed.stdout)[0]["job_id"]] == text
     job_id = next(job for job, text in shown.items() if list(shown.values()).count(text) > 1)
     sheet = tmp_path / "like.png"
-    done = reelabel_process(environment, "search", "--like", f"{job_id}@1", "--format", "json", "--sheet", str(sheet))
-    others = [row["job_id"] for row in json.loads(done.stdout) if row["job_id"] != job_id]
-    assert shown[others[0]] == shown[job_id]
+    completed = reelabel_process(
+        environment, "search", "--like", f"{job_id}@1", "--format", "json", "--sheet", str(sheet)
+    )
+    found = [row["job_id"] for row in json.loads(completed.stdout) if row["job_id"] != job_id]
+    assert shown[found[0]] == shown[job_id]
     assert Image.open(sheet).size[0] > 1000
 
 
@@ -289,10 +293,10 @@ def test_duplicates_are_listed_with_their_jobs(db, world, environment):
     world.add("b.mp4", [BLUE + 0.5 * RED], task="shape")
     describe(db, world)
 
-    done = reelabel(environment, "duplicates", "--format", "json")
-    rows = json.loads(done.stdout)
+    completed = reelabel(environment, "duplicates", "--format", "json")
+    rows = json.loads(completed.stdout)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     found = sorted((row["group"], row["video_uri"].rpartition("/")[2]) for row in rows)
     assert found == [(1, "a.mp4"), (1, "copy-of-a.mp4")]
     assert [row["similarity"] for row in rows] == [pytest.approx(1, abs=1e-3)] * 2

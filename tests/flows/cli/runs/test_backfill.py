@@ -32,8 +32,8 @@ def run_command(served, folder):
     """Run a command after one run of each dataset, `birds` last."""
     environment = served | {"COLUMNS": "200"}
     for name in ("animals", "birds"):
-        ended = reelabel(environment, "classify", str(folder / f"{name}.parquet"))
-        assert ended.returncode == 1, ended.stderr  # all of its videos are missing
+        completed = reelabel(environment, "classify", str(folder / f"{name}.parquet"))
+        assert completed.returncode == 1, completed.stderr  # all of its videos are missing
     return lambda *arguments: reelabel(environment, *arguments)
 
 
@@ -52,10 +52,10 @@ def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
 
 
 def test_a_backfill_that_selects_nothing_says_why(backfill):
-    ended = backfill("--dataset", "birds", "--failed", "--since", "2999-01-01")
+    completed = backfill("--dataset", "birds", "--failed", "--since", "2999-01-01")
 
-    assert ended.returncode == 0, ended.stderr
-    assert "Nothing to do: no job matches the selection." in ended.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "Nothing to do: no job matches the selection." in completed.stdout
 
 
 def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
@@ -67,7 +67,7 @@ def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ["--ids", "both"],
@@ -82,12 +82,12 @@ def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
         ),
     ],
 )
-def test_a_dry_run_refuses_whatever_the_run_refuses(backfill, arguments, said):
+def test_a_dry_run_refuses_whatever_the_run_refuses(backfill, arguments, message):
     dry, real = backfill(*arguments, "--dry-run"), backfill(*arguments)
 
     assert (dry.returncode, real.returncode) == (2, 2)
-    assert said in dry.stderr
-    assert said in real.stderr
+    assert message in dry.stderr
+    assert message in real.stderr
 
 
 def test_a_dataset_alone_is_enough_to_find_its_manifest(backfill):
@@ -114,13 +114,13 @@ def faults(folder):
     videos = {"b1": folder / "text.mp4", "gone": "/no/gone.mp4", "empty": folder / "empty.mp4"}
     videos |= {"bucket": "s3://nobody/x.mp4", "host": "file://host/x.mp4"}
     rows = {"job_id": [*videos], "video_uri": [*map(str, videos.values())]}
-    asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
-    pl.DataFrame(rows | asked).write_parquet(folder / "faults.parquet")
+    questions = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
+    pl.DataFrame(rows | questions).write_parquet(folder / "faults.parquet")
     return ("--manifest", str(folder / "faults.parquet"), "--dataset", "birds")
 
 
 @pytest.mark.parametrize(
-    ("job_id", "said"),
+    ("job_id", "message"),
     [
         pytest.param("b1", "1 video_unreadable.", id="no video"),
         pytest.param("gone", "1 video_missing.", id="missing"),
@@ -129,10 +129,10 @@ def faults(folder):
         pytest.param("host", "1 video_refused.", id="no path"),
     ],
 )
-def test_a_dry_run_foresees_the_failures_that_a_look_at_the_videos_tells(backfill, faults, job_id, said):
+def test_a_dry_run_foresees_the_failures_that_a_look_at_the_videos_tells(backfill, faults, job_id, message):
     dry = backfill("--ids", job_id, *faults, "--dry-run")
 
-    assert f"Cannot be used, according to their indexes: {said}" in dry.stdout
+    assert f"Cannot be used, according to their indexes: {message}" in dry.stdout
     assert dry.returncode == 1
 
 
@@ -157,9 +157,9 @@ def test_a_dry_run_asks_web_servers(served, folder):
     with serving() as web:
         videos = {"there": web.add("/there.mp4", body=b"text"), "away": web.add("/away.mp4", statuses=(503,) * 9)}
         videos |= {"gone": f"{web.url}/gone.mp4", "none": web.add("/none.mp4")}
-        asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
+        questions = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
         rows = {"job_id": [*videos], "video_uri": [*videos.values()]}
-        pl.DataFrame(rows | asked).write_parquet(folder / "web.parquet")
+        pl.DataFrame(rows | questions).write_parquet(folder / "web.parquet")
         reached = served | {"REELABEL_WEB_ALLOW_PRIVATE": "true", "REELABEL_WEB_MAX_ATTEMPTS": "1"}
         chosen = ("--manifest", str(folder / "web.parquet"), "--dataset", "birds", "--dry-run")
 
@@ -208,8 +208,8 @@ def test_a_trial_is_not_the_spec_of_later_backfills_unless_it_is_marked(backfill
     assert f"8 frames), of run {run_id}, the reference." in marked.stdout
     assert dry.returncode == 0
     repeated = r"16 frames\) has 2 of these: `reelabel (backfill --code video_missing --run \S+)`"
-    [there] = {match[1] for shown in (dry, real) if (match := re.search(repeated, shown.stdout))}
-    assert "Would answer 2 jobs" in run_command(*there.split(), "--dry-run").stdout
+    [suggested] = {match[1] for shown in (dry, real) if (match := re.search(repeated, shown.stdout))}
+    assert "Would answer 2 jobs" in run_command(*suggested.split(), "--dry-run").stdout
 
 
 def test_an_audit_takes_a_manifest_from_where_it_is_now(run_command, folder, own_services):

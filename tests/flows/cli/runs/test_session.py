@@ -7,12 +7,12 @@ from tasks.live.record.saved import SavedSession
 
 
 @pytest.mark.parametrize(
-    ("of_session", "given", "used"),
+    ("of_session", "override", "used"),
     [("Be brief.", None, "Be brief."), ("Be brief.", "Be kind.", "Be kind."), (None,) * 3],
 )
-def test_a_session_is_asked_again_with_its_own_system_prompt_unless_another_is_given(of_session, given, used):
+def test_a_session_is_asked_again_with_its_own_system_prompt_unless_another_is_given(of_session, override, used):
     session = SavedSession(row={"config": {"system_prompt": of_session} if of_session else {}}, queries=[], parts=[])
-    overrides = QuestionOptions(model="tiny", prompts=PromptOptions(system_prompt=given, permutations=2))
+    overrides = QuestionOptions(model="tiny", prompts=PromptOptions(system_prompt=override, permutations=2))
 
     found = options_of_session(session, overrides)
 

@@ -54,9 +54,9 @@ def test_new_files_of_a_folder_are_answered_and_no_video_twice(reelabel, folder,
 
 
 def test_a_dry_run_names_the_command_that_answers(reelabel, folder):
-    asked = ("--prompt", "Is it 'red'?", "--choices", "yes|no")
+    options = ("--prompt", "Is it 'red'?", "--choices", "yes|no")
 
-    shown = reelabel("classify", str(folder), *asked, "--dry-run")
+    shown = reelabel("classify", str(folder), *options, "--dry-run")
 
     assert shown.returncode == 0, shown.stderr + shown.stdout
     assert "Would answer 2 jobs on 2 videos of holiday-clips-" in shown.stdout
@@ -70,10 +70,10 @@ def test_a_file_that_is_no_video_costs_itself_alone(reelabel, folder, engine):
     (folder / "empty.mov").touch()
     os.close(os.open(os.fsencode(folder) + b"/caf\xe9.mp4", os.O_CREAT))
 
-    ended = reelabel("classify", str(folder), "--prompt", "Which, now?", "--choices", "red|blue")
+    completed = reelabel("classify", str(folder), "--prompt", "Which, now?", "--choices", "red|blue")
 
-    assert ended.returncode == 1, ended.stderr + ended.stdout
-    assert "Left out 1 video (first: caf<U+DCE9>.mp4): the name is not UTF-8; rename it." in ended.stdout
+    assert completed.returncode == 1, completed.stderr + completed.stdout
+    assert "Left out 1 video (first: caf<U+DCE9>.mp4): the name is not UTF-8; rename it." in completed.stdout
     assert [*outcomes(engine, FAILURE, code="holiday-clips")] == ["broken.mp4", "empty.mov"]
 
 
@@ -81,29 +81,29 @@ def test_a_name_that_cannot_be_used_fails_the_command_alone(reelabel, folder):
     os.close(os.open(os.fsencode(folder) + b"/caf\xe9.mp4", os.O_CREAT))
 
     dry = reelabel("classify", f"{folder}/*.mp4", *QUESTION, "--dry-run")
-    ended = reelabel("classify", f"{folder}/*.mp4", *QUESTION)
+    completed = reelabel("classify", f"{folder}/*.mp4", *QUESTION)
 
     assert "Would answer 1 job on 1 video of holiday-clips-" in dry.stdout, dry.stderr
-    assert "answered in this run" in ended.stdout, ended.stderr
-    assert (dry.returncode, ended.returncode) == (1, 1)
+    assert "answered in this run" in completed.stdout, completed.stderr
+    assert (dry.returncode, completed.returncode) == (1, 1)
 
 
 @pytest.mark.parametrize("source", ["a.mp4", "day */*.MP4"])
 def test_one_video_and_a_glob_are_sources_too(reelabel, folder, source):
-    ended = reelabel("classify", f"{folder}/{source}", "--prompt", f"Of {source}?", "--choices", '["red", "a|b"]')
+    completed = reelabel("classify", f"{folder}/{source}", "--prompt", f"Of {source}?", "--choices", '["red", "a|b"]')
 
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    assert "The manifest of 1 video: " in ended.stdout
+    assert completed.returncode == 0, completed.stderr + completed.stdout
+    assert "The manifest of 1 video: " in completed.stdout
 
 
 def test_videos_on_s3_are_a_source_too(reelabel, folder, own_services, objects):
     prefix = f"{own_services.store.uri}/prefix-of-clips"
     objects.replace(f"{prefix}/deep/a.mp4", (folder / "a.mp4").read_bytes())
 
-    ended = reelabel("classify", f"{prefix}/", *QUESTION)
+    completed = reelabel("classify", f"{prefix}/", *QUESTION)
 
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    assert "The manifest of 1 video: " in ended.stdout
+    assert completed.returncode == 0, completed.stderr + completed.stdout
+    assert "The manifest of 1 video: " in completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_videos_without_a_question_and_questions_without_videos_are_refused(
     home = {"REELABEL_HOME": str(folder / "home"), "REELABEL_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none"}
     arguments = [word.replace("FOLDER", str(folder)) for word in arguments]
 
-    ended = run_command(own_environment | home, "classify", *arguments, *dry)
+    completed = run_command(own_environment | home, "classify", *arguments, *dry)
 
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert sentence.replace("FOLDER", str(folder)) in ended.stderr
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert sentence.replace("FOLDER", str(folder)) in completed.stderr
     assert not (folder / "home").exists()

@@ -47,7 +47,7 @@ def engine(settings):
 
 
 @pytest.fixture
-def manifest(settings):
+def nightly_manifest(settings):
     """A nightly manifest that no other test knows; the schedule is taken away at the end."""
     manifest = f"s3://nobody/{secrets.token_hex(6)}/" + "{scheduled_date}.parquet"
     nightly = NightlySettings(manifest=manifest, cron="0 2 * * *", timezone="Europe/Berlin")
@@ -59,8 +59,8 @@ def manifest(settings):
 def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
     deploy_flows(settings)
     watch = client.read_deployment_by_name(WATCH)
-    asked = watch.parameters | {"manifests": "s3://nobody/*.parquet", "starts": "describe"}
-    client.update_deployment(watch.id, DeploymentUpdate(parameters=asked, paused=False))
+    parameters = watch.parameters | {"manifests": "s3://nobody/*.parquet", "starts": "describe"}
+    client.update_deployment(watch.id, DeploymentUpdate(parameters=parameters, paused=False))
     shown = page()
     client.update_deployment(watch.id, DeploymentUpdate(parameters=watch.parameters, paused=True))
 
@@ -69,13 +69,15 @@ def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs_it(client, manifest, page):
+def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs_it(client, nightly_manifest, page):
     before = page()
     assert f"Next scheduled run, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
-    assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
+    assert f"CET: {nightly_manifest}" in before or f"CEST: {nightly_manifest}" in before
     assert "Watch: paused." in before
 
-    run = ScheduledRun(at=datetime.now(UTC).replace(microsecond=0), manifest=manifest, state="missed", attempts=7)
+    run = ScheduledRun(
+        at=datetime.now(UTC).replace(microsecond=0), manifest=nightly_manifest, state="missed", attempts=7
+    )
     failed = start_scheduled_run(client, run)
     client.set_flow_run_state(failed.id, Failed(message="The store was away."), force=True)
 
@@ -86,7 +88,7 @@ def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs
     assert after[last + 1] == f"    reelabel catch-up --since {day} --until {day}"
 
     again = start_scheduled_run(
-        client, ScheduledRun(at=run.at, manifest=manifest, state="missed", attempts=run.attempts + 1)
+        client, ScheduledRun(at=run.at, manifest=nightly_manifest, state="missed", attempts=run.attempts + 1)
     )
     client.set_flow_run_state(again.id, Completed(message="Reconciled: 3 jobs."), force=True)
 
@@ -96,10 +98,10 @@ def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_a_scheduled_run_that_failed_after_it_began_is_caught_up(client, manifest, page, engine):
+def test_a_scheduled_run_that_failed_after_it_began_is_caught_up(client, nightly_manifest, page, engine):
     at = datetime.now(UTC).replace(microsecond=0)
-    flow_run = start_scheduled_run(client, ScheduledRun(at=at, manifest=manifest, state="missed", attempts=9))
-    open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"manifest_uri": manifest})
+    flow_run = start_scheduled_run(client, ScheduledRun(at=at, manifest=nightly_manifest, state="missed", attempts=9))
+    open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"manifest_uri": nightly_manifest})
     close_run(engine, flow_run.id, state="failed", message="Postgres was away.")
     client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
 

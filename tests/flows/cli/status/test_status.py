@@ -117,10 +117,10 @@ def test_status_tells_services_of_the_user_from_stopped_ones(tmp_path):
 
 
 def test_down_says_if_nothing_was_running(tmp_path):
-    ended = reelabel(os.environ | {"REELABEL_HOME": str(tmp_path)}, "down")
+    completed = reelabel(os.environ | {"REELABEL_HOME": str(tmp_path)}, "down")
 
-    assert ended.returncode == 0
-    assert ended.stdout == f"No services were running. Their data remains in {tmp_path}.\n"
+    assert completed.returncode == 0
+    assert completed.stdout == f"No services were running. Their data remains in {tmp_path}.\n"
 
 
 @pytest.mark.system

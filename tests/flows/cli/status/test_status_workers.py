@@ -37,9 +37,9 @@ def test_a_stage_that_nobody_serves_is_reported_with_the_command_that_starts_a_w
 
     shown = page(REELABEL_RUN_EXECUTOR="remote")
 
-    told = [line for line in shown.splitlines() if "worker has a shard" in line]
+    lines = [line for line in shown.splitlines() if "worker has a shard" in line]
     beginning = f"Plan {str(plan.plan_id)[:8]}: No"
-    assert [line.partition("worker has a shard: start one by `reelabel worker")[0] for line in told] == [
+    assert [line.partition("worker has a shard: start one by `reelabel worker")[0] for line in lines] == [
         f"{beginning} {stage} " for stage in missing
     ]
 

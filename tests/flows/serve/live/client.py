@@ -24,10 +24,10 @@ class Client:
         events: All events received.
     """
 
-    def __init__(self, url, first=None, *, token=TOKEN, **how):
+    def __init__(self, url, first=None, *, token=TOKEN, **options):
         url = url.replace("http", "ws") + "/v1/video/chat/stream"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.socket = connect_socket(url, additional_headers=headers, max_size=None, **{"max_queue": None} | how)
+        self.socket = connect_socket(url, additional_headers=headers, max_size=None, **{"max_queue": None} | options)
         self.events = []
         self.created = None
         if first is not None:

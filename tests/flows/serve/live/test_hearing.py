@@ -21,10 +21,10 @@ def test_a_file_with_audio_is_heard_by_the_model_and_asked_about(services, datab
     environment = environment_of(services.model_copy(update=own))
     video = write_video(tmp_path / "tone.mp4", seconds=SECONDS, tone_hz=440)
     model = {"REELABEL_MODEL_NAME": str(saved("qwen2_5_omni", tmp_path)), "REELABEL_SERVE_LOAD": '["live"]'}
-    asked = ("--ask", "Which?", "--choices", "red,green", "--every", "1.5", "--json")
+    options = ("--ask", "Which?", "--choices", "red,green", "--every", "1.5", "--json")
     with serving(environment | model) as served:
-        heard = run_command(environment, "live", str(video), "--audio", *asked, "--url", served.url)
-        unheard = run_command(environment, "live", str(video), "--no-audio", *asked, "--url", served.url)
+        heard = run_command(environment, "live", str(video), "--audio", *options, "--url", served.url)
+        unheard = run_command(environment, "live", str(video), "--no-audio", *options, "--url", served.url)
 
     assert (heard.returncode, unheard.returncode) == (0, 0), heard.stderr + unheard.stderr
     of_heard, of_unheard = ([json.loads(line) for line in each.stdout.splitlines()] for each in (heard, unheard))
@@ -35,6 +35,6 @@ def test_a_file_with_audio_is_heard_by_the_model_and_asked_about(services, datab
     assert of_heard[-1]["probabilities"] != pytest.approx(of_unheard[-1]["probabilities"], abs=1e-6)
     with db.connect() as connection:
         rows = connection.execute(select(LIVE_QUERY.c.answer, LIVE_QUERY.c.audio_s)).all()
-    told = [(each["text"], pytest.approx(each["audio_s"])) for each in (*of_heard, *of_unheard)]
-    assert len(rows) == len(told)
-    assert all((row.answer, row.audio_s) in told for row in rows)
+    expected = [(each["text"], pytest.approx(each["audio_s"])) for each in (*of_heard, *of_unheard)]
+    assert len(rows) == len(expected)
+    assert all((row.answer, row.audio_s) in expected for row in rows)

@@ -28,7 +28,7 @@ def shown(own_environment, job):
     """What the client printed of a session that was shown the clip."""
     choices = "|".join(job["choices"])  # as in manifests; commas are tested elsewhere
     with serving(own_environment | {"REELABEL_SERVE_LOAD": '["live"]'}) as served:
-        asked = (
+        command = (
             "live",
             str(job["path"]),
             "--fps",
@@ -40,7 +40,7 @@ def shown(own_environment, job):
             "--url",
             served.url,
         )
-        return run_command(own_environment, *asked)
+        return run_command(own_environment, *command)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_session_has_a_page(own_environment, tmp_path, job):
     assert (refused.returncode, "No live sessions match 'zzz'; use one of the latest: " in refused.stderr) == (2, True)
 
 
-def test_what_keeps_its_questions_from_being_asked_again_is_said_alone(own_environment, rows, tmp_path):
+def test_only_the_missing_model_is_reported(own_environment, rows, tmp_path):
     run = run_command(own_environment, "classify", "--session", "last", "--model", str(tmp_path / "gone"))
 
     assert (run.returncode, run.stdout) == (2, ""), run.stderr

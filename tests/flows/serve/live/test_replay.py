@@ -65,9 +65,9 @@ def test_offline_the_same_frames_get_the_same_answer(own_environment, own_servic
     assert kept == max(ASKED_AT)
     assert len(queries) == len(results) == len(ASKED_AT)
     assert (name == "everything") == (len(queries[-1]["frames"]) == max(ASKED_AT))
-    for query, asked_at in zip(queries, ASKED_AT, strict=True):
+    for query, frames_before in zip(queries, ASKED_AT, strict=True):
         result = results[f"query-{query['query']}"]
-        assert query["frames"][-1] == asked_at - 1
+        assert query["frames"][-1] == frames_before - 1
         assert result["frames_used"] == len(query["frames"])
         assert result["prompt_tokens"] == query["prompt_tokens"]
         assert result["probabilities"] == pytest.approx(query["probabilities"], abs=1e-6)

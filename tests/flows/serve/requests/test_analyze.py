@@ -55,7 +55,7 @@ def app(folder, encoder):
         home=folder,
         store=StoreSettings(uri=f"file://{folder}/cache"),
         serve=ServeSettings(max_requests=2),
-        describe={"tags": bank, "captions": bank, "chunk_s": 2, "frames_per_chunk": 4, "top_k": 2},
+        describe={"tags": bank, "captions": bank, "chunk_s": 2, "frames_per_chunk": 4},
     )
     with ExitStack() as stack:
         service = stack.enter_context(open_service(settings))
@@ -73,12 +73,12 @@ def client(app):
 
 
 @pytest.fixture
-def asked(folder):
+def film_request(folder):
     return {"video_uri": str(folder / "film.mp4")}
 
 
-def test_a_film_is_described_as_a_whole_and_chunk_by_chunk(client, asked):
-    answer = client.post("/v1/analyze", json=asked)
+def test_a_film_is_described_as_a_whole_and_chunk_by_chunk(client, film_request):
+    answer = client.post("/v1/analyze", json=film_request | {"top_k": 2})
 
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -91,26 +91,35 @@ def test_a_film_is_described_as_a_whole_and_chunk_by_chunk(client, asked):
     assert set(found["stage_ms"]) >= {"fetch", "decode", "embed", "scenes", "describe", "other"}
 
 
-def test_what_is_not_wanted_is_left_out(client, asked):
-    found = client.post("/v1/analyze", json=asked | {"tags": False, "caption": False, "scenes": False}).json()
+def test_scenes_are_found_by_the_published_method_if_a_request_says_so(client, film_request):
+    found = client.post("/v1/analyze", json=film_request | {"method": "published"}).json()
+    other = client.post("/v1/analyze", json=film_request | {"method": "newer"}).json()
+
+    assert found["scene_method"] == "published"
+    assert found["scene_changes"] > 1  # one cut is reported for several consecutive frames
+    assert other["code"] == "invalid_request"
+
+
+def test_what_is_not_wanted_is_left_out(client, film_request):
+    found = client.post("/v1/analyze", json=film_request | {"tags": False, "caption": False, "scenes": False}).json()
 
     assert [found[name] for name in ("tags", "caption", "scenes", "scene_changes", "changes")] == [None] * 5
     assert all(chunk[name] is None for chunk in found["chunks"] for name in ("tags", "caption"))
 
 
-def test_chunks_frames_and_the_segment_are_as_asked(client, asked):
-    found = client.post("/v1/analyze", json=asked | {"chunk_s": 3, "num_frames": 2, "start_s": 4.0}).json()
+def test_chunks_frames_and_the_segment_are_as_asked(client, film_request):
+    found = client.post("/v1/analyze", json=film_request | {"chunk_s": 3, "num_frames": 2, "start_s": 4.0}).json()
 
     assert [chunk["start_s"] for chunk in found["chunks"]] == [4, 7]
     assert {chunk["frames_used"] for chunk in found["chunks"]} == {2}
     assert {chunk["caption"]["text"] for chunk in found["chunks"]} == {"blue"}
 
 
-def test_the_same_video_is_embedded_once_also_as_an_upload(client, asked, folder):
-    client.post("/v1/analyze", json=asked)
+def test_the_same_video_is_embedded_once_also_as_an_upload(client, film_request, folder):
+    client.post("/v1/analyze", json=film_request)
     video = (folder / "film.mp4").read_bytes()
 
-    by_uri = client.post("/v1/analyze", json=asked).json()
+    by_uri = client.post("/v1/analyze", json=film_request).json()
     uploads = [client.post("/v1/analyze", data={"request": "{}"}, files={"video": video}).json() for _ in range(2)]
 
     assert by_uri["was_cached"]
@@ -118,17 +127,17 @@ def test_the_same_video_is_embedded_once_also_as_an_upload(client, asked, folder
     assert uploads[1]["tags"] == by_uri["tags"]
 
 
-def test_tags_captions_and_their_number_are_those_of_the_request(client, asked):
+def test_tags_captions_and_their_number_are_those_of_the_request(client, film_request):
     banks = {"tag_bank": ["green", "blue"], "caption_bank": ["red"]}
 
-    found = client.post("/v1/analyze", json=asked | banks | {"top_k": 1}).json()
+    found = client.post("/v1/analyze", json=film_request | banks | {"top_k": 1}).json()
 
     assert [tag["text"] for tag in found["tags"]] == ["blue"]
     assert {chunk["caption"]["text"] for chunk in found["chunks"]} == {"red"}
 
 
-def test_each_change_has_its_score_chunk_and_frame(client, asked):
-    found = client.post("/v1/analyze", json=asked | {"num_frames": 4}).json()
+def test_each_change_has_its_score_chunk_and_frame(client, film_request):
+    found = client.post("/v1/analyze", json=film_request | {"num_frames": 4}).json()
 
     [change] = found["changes"]
     assert change["time_s"] == pytest.approx(4, abs=0.3)
@@ -175,7 +184,7 @@ def test_parts_of_a_stream_that_come_at_once_follow_each_other(client, folder):
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "says"),
+    ("body", "code", "message"),
     [
         ({"tag_bank": ["red", ""]}, "invalid_request", "The bank tag_bank cannot be used: line 2 is empty"),
         ({"video_uri": None}, "invalid_request", "Pass a video_uri"),
@@ -188,11 +197,11 @@ def test_parts_of_a_stream_that_come_at_once_follow_each_other(client, folder):
         ({"video_uri": "/etc/passwd"}, "video_refused", "allow_roots"),
     ],
 )
-def test_a_bad_request_is_refused_with_its_code(client, asked, body, code, says):
-    answer = client.post("/v1/analyze", json=asked | body)
+def test_a_bad_request_is_refused_with_its_code(client, film_request, body, code, message):
+    answer = client.post("/v1/analyze", json=film_request | body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
-    assert says in answer.json()["message"]
+    assert message in answer.json()["message"]
 
 
 def test_a_video_that_could_not_be_read_is_tried_again(client, folder):
@@ -206,12 +215,12 @@ def test_a_video_that_could_not_be_read_is_tried_again(client, folder):
     assert [answer.status_code for answer in answers] == [422, 200], [answer.text for answer in answers]
 
 
-def test_lost_encoder_are_worth_another_try(client, asked, encoder):
+def test_a_request_that_lost_its_encoder_may_be_repeated(client, film_request, encoder):
     with patch.object(encoder, "embed_images", side_effect=EngineLostError("The encoder has died.")):
-        answer = client.post("/v1/analyze", json=asked | {"num_frames": 3})
+        answer = client.post("/v1/analyze", json=film_request | {"num_frames": 3})
 
     assert (answer.status_code, answer.json()["code"]) == (503, "engine_lost")
-    assert client.post("/v1/analyze", json=asked | {"num_frames": 3}).status_code == 200
+    assert client.post("/v1/analyze", json=film_request | {"num_frames": 3}).status_code == 200
 
 
 @contextmanager
@@ -238,15 +247,15 @@ def test_the_description_of_a_long_film_ends_with_its_client_and_counts_as_cance
     with (
         patch.object(handle, "count_request", wraps=handle.count_request) as ended,
         on_a_port(app) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as others,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as other_client,
     ):
         with socket.create_connection(("127.0.0.1", port)) as leaving:
             leaving.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             until(lambda: encoder.images_embedded > before)
         began_s = time.monotonic()
-        until(lambda: not others.get("/health").json()["requests"])
+        until(lambda: not other_client.get("/health").json()["requests"])
         took_s, embedded = time.monotonic() - began_s, encoder.images_embedded
-        short = others.post("/v1/analyze", json={"video_uri": str(folder / "film.mp4"), "num_frames": 5})
+        short = other_client.post("/v1/analyze", json={"video_uri": str(folder / "film.mp4"), "num_frames": 5})
 
     assert took_s < 20
     assert embedded - before < seconds  # of two a second

@@ -15,7 +15,7 @@ from flows.serve.requests.body import Uploads, read_body
 MOST = 1000
 
 
-class Asked(BaseModel):
+class NamedRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
 
@@ -32,9 +32,9 @@ def client(uploads):
 
     @router.post("/")
     async def answer(request: Request) -> dict[str, str | None]:
-        async with read_body(request, Asked, uploads, idle_s=1) as (asked, path):
+        async with read_body(request, NamedRequest, uploads, idle_s=1) as (parsed, path):
             video = Path(path).read_text() if path else None  # noqa: ASYNC240 - a few bytes
-            return {"name": asked.name, "video": video, "path": path}
+            return {"name": parsed.name, "video": video, "path": path}
 
     app.include_router(router)
     return TestClient(app)
@@ -48,6 +48,13 @@ def form(*parts, end=b"--b--\r\n"):
         for name, content in parts
     )
     return {"content": body + end, "headers": {"content-type": "multipart/form-data; boundary=b"}}
+
+
+def in_charset(name, content):
+    """Return a form whose JSON claims to be in some charset."""
+    return form(("request", content), ("video", b"x")) | {
+        "headers": {"content-type": f"multipart/form-data; boundary=b; charset={name}"}
+    }
 
 
 ASKED = ("request", b'{"name": "a"}')
@@ -71,8 +78,12 @@ def test_a_form_as_ordinary_clients_send_it(client):
     assert len(answer.json()["video"]) == MOST
 
 
+def test_a_form_may_name_its_charset(client):
+    assert client.post("/", **in_charset("UTF-8", '{"name": "ä"}'.encode())).json()["name"] == "ä"
+
+
 @pytest.mark.parametrize(
-    ("request_", "status", "code", "says"),
+    ("request_", "status", "code", "message"),
     [
         pytest.param({"json": {}}, 422, "invalid_request", "name: is required", id="missing field"),
         pytest.param({"json": {"name": "a", "x": 1}}, 422, "invalid_request", "x: unknown field", id="unknown field"),
@@ -98,13 +109,34 @@ def test_a_form_as_ordinary_clients_send_it(client):
             {"content": b"nonsense", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 400,
             "invalid_form", "cannot be read", id="no form",
         ),
+        pytest.param(in_charset("punycode", b"n-"), 400, "invalid_form", "charset is 'punycode'", id="odd codec"),
+        pytest.param(in_charset("UTF-7", b"+2AA-"), 400, "invalid_form", "not utf-8", id="half a character"),
     ],
 )  # fmt: skip
-def test_a_faulty_body_is_refused_with_its_code(client, uploads, request_, status, code, says):
+def test_a_faulty_body_is_refused_with_its_code(client, uploads, request_, status, code, message):
     answer = client.post("/", **request_)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert says in answer.json()["message"]
+    assert message in answer.json()["message"]
+    assert list(uploads.folder.iterdir()) == []
+
+
+def test_a_long_name_of_a_client_is_not_repeated_in_full(client):
+    answer = client.post("/", json={"name": "a", "\1" + "x" * 2_000_000: 1})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert "unknown field" in answer.json()["message"]
+    assert len(answer.text) < 300
+
+
+def test_an_upload_that_cannot_be_copied_leaves_nothing(uploads):
+    class Lost(BytesIO):
+        def read(self, size=-1):
+            raise OSError(f"none of {size} bytes")
+
+    with pytest.raises(OSError, match="none of"), uploads.keep(Lost()):
+        pass
+
     assert list(uploads.folder.iterdir()) == []
 
 

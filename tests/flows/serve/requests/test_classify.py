@@ -57,8 +57,8 @@ class Bright:
         counts = {"prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
         if not question.choices:
             bound = question.max_tokens
-            said = f"{bound} tokens" if question.schema is None else json.dumps({"bound": bound})
-            return Answer(words=read_words(question, said, finish_reason="stop", output_tokens=2), **counts)
+            text = f"{bound} tokens" if question.schema is None else json.dumps({"bound": bound})
+            return Answer(words=read_words(question, text, finish_reason="stop", output_tokens=2), **counts)
         return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
 
 
@@ -132,13 +132,13 @@ def test_chunks_are_answered_one_by_one_and_decide_together(client, clip):
 
 
 def test_without_choices_the_answer_is_in_words_of_a_bounded_number(client, clip):
-    words = {"video_uri": clip["video_uri"], "prompt": "What?"}
+    body = {"video_uri": clip["video_uri"], "prompt": "What?"}
 
-    said = client.post("/v1/classify", json=words | {"max_tokens": 9})
-    by_settings = client.post("/v1/classify", json=words | {"choices": None}).json()
+    response = client.post("/v1/classify", json=body | {"max_tokens": 9})
+    by_settings = client.post("/v1/classify", json=body | {"choices": None}).json()
 
-    assert said.status_code == 200, said.text
-    found = said.json()
+    assert response.status_code == 200, response.text
+    found = response.json()
     assert (found["text"], found["data"], found["finish_reason"], found["output_tokens"]) == (
         "9 tokens",
         None,
@@ -183,7 +183,7 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "says"),
+    ("body", "code", "message"),
     [
         pytest.param({"video_uri": None}, "invalid_request", "video_uri", id="no video"),
         pytest.param({"prompt": None}, "invalid_request", "prompt", id="no prompt"),
@@ -210,7 +210,7 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
             id="template of words",
         ),
         pytest.param(
-            {"choices": None, "chunk_s": 2}, "invalid_request", "the setting chunks.chunk_s", id="words about chunks"
+            {"choices": None, "chunk_s": 2}, "invalid_request", "or leave out chunk_s", id="words about chunks"
         ),
         pytest.param({"start_s": -1}, "invalid_request", "start_s is negative", id="before the start"),
         pytest.param({"sampler": "unifrom"}, "invalid_request", "uniform", id="misspelled sampler"),
@@ -229,11 +229,11 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
         pytest.param({"video_uri": "data:video/mp4;base64,AAAA"}, "video_unreadable", "FFmpeg", id="data"),
     ],
 )
-def test_a_bad_request_is_refused_with_its_code(client, clip, body, code, says):
+def test_a_bad_request_is_refused_with_its_code(client, clip, body, code, message):
     answer = client.post("/v1/classify", json=clip | body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
-    assert says in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert client.get("/health").json()["requests"] == 0
 
 
@@ -303,7 +303,7 @@ def test_an_odd_reply_of_a_server_behind_is_one_requests_failure(served, clip, m
 _ODD = [None, True, 0, -1, 1e308, "", " ", "\0", "\u202e", "a" * 5000, [], {}, [None], ["a", "b"], "-1"]
 
 
-def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
+def test_mutated_requests_get_a_code_and_occupy_no_slot(client, clip):
     """Fields of odd values, and bytes changed, cut out or doubled; what is refused says why."""
     rng, seen = random.Random(11), Counter()
     names = [*clip, "start_s", "end_s", "chunk_s", "chunk_rule", "sampler", "num_frames", "fps", "task", "template"]
@@ -322,8 +322,8 @@ def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
         body = clip | {rng.choice(names): rng.choice(_ODD) for _ in range(rng.randint(0, 2))}
         data = bytearray(json.dumps(body).encode())
         for _ in range(number % 3):
-            place = rng.randrange(len(data))
-            data[place : place + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
+            position = rng.randrange(len(data))
+            data[position : position + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
 
         answer = client.post("/v1/classify", content=bytes(data), headers={"content-type": "application/json"})
 

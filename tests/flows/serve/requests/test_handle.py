@@ -15,11 +15,11 @@ from reelabel.waiting import raise_if_abandoned
 def test_a_request_without_a_slot_is_refused_with_when_to_try_again():
     slots = RequestSlots(1)
 
-    with slots.acquire("classify"), pytest.raises(RequestError) as refused, slots.acquire("classify"):
+    with slots.acquire("classify"), pytest.raises(RequestError) as raised, slots.acquire("classify"):
         pass
 
-    assert (refused.value.code, refused.value.status) == ("busy", 429)
-    assert refused.value.retry_after_s >= 1
+    assert (raised.value.code, raised.value.status) == ("busy", 429)
+    assert raised.value.retry_after_s >= 1
 
 
 def test_a_slot_is_free_again_however_its_request_ended():
@@ -80,18 +80,18 @@ def test_the_work_of_a_client_that_has_gone_ends_where_it_next_looks_and_not_bef
 def test_work_that_takes_too_long_is_ended_and_refused(threads):
     ended = threading.Event()
 
-    with pytest.raises(RequestError, match=r"longer than 0\.3 seconds") as refused:
+    with pytest.raises(RequestError, match=r"longer than 0\.3 seconds") as raised:
         working(threads, lambda: endless(ended), timeout_s=0.3)
 
-    assert (refused.value.code, refused.value.status, ended.is_set()) == ("deadline_exceeded", 504, True)
+    assert (raised.value.code, raised.value.status, ended.is_set()) == ("deadline_exceeded", 504, True)
 
 
-def test_what_the_work_has_other_threads_do_ends_with_it(threads):
+def test_other_threads_that_work_for_a_request_end_with_it(threads):
     ended = threading.Event()
 
     def work():
-        with ThreadPoolExecutor(1) as others:
-            return others.submit(in_context(endless), ended).result()
+        with ThreadPoolExecutor(1) as other_threads:
+            return other_threads.submit(in_context(endless), ended).result()
 
     with pytest.raises(ClientGoneError):
         working(threads, work, is_gone=True)

@@ -30,7 +30,7 @@ def test_a_job_is_that_of_the_row_of_a_manifest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "message"),
     [
         ({"choices": ["a"]}, "fewer than two answers"),
         ({"prompt": " "}, "prompt is empty"),
@@ -40,12 +40,12 @@ def test_a_job_is_that_of_the_row_of_a_manifest(tmp_path):
         ({"video_uri": None}, "Pass a video_uri"),
     ],
 )
-def test_a_job_that_breaks_a_rule_is_refused_by_that_rule(changed, says):
-    with pytest.raises(RequestError) as refused:
+def test_a_job_that_breaks_a_rule_is_refused_by_that_rule(changed, message):
+    with pytest.raises(RequestError) as raised:
         job_from(ROW | changed, upload=None)
 
-    assert says in refused.value.message
-    assert "row" not in refused.value.message
+    assert message in raised.value.message
+    assert "row" not in raised.value.message
 
 
 def test_an_upload_and_a_uri_are_one_too_many():
@@ -58,16 +58,16 @@ def test_a_description_needs_a_video_alone():
 
 
 def test_every_option_of_runs_can_be_an_option_of_a_request():
-    asked = ClassifyRequest(
+    request = ClassifyRequest(
         **ROW, sampler="uniform", num_frames=3, permutations=2, chunk_s=5, template="{prompt}{choices}"
     )
 
-    overrides = asked.overrides()
+    overrides = request.overrides()
 
     assert overrides.sampling == SamplingOptions(sampler="uniform", num_frames=3)
     assert overrides.prompts == PromptOptions(permutations=2)
     assert overrides.chunks == ChunkOptions(chunk_s=5)
-    assert asked.job_values()["template"] == "{prompt}{choices}"
+    assert request.job_values()["template"] == "{prompt}{choices}"
     hash(overrides)
 
 

@@ -88,14 +88,14 @@ def client(served):
         yield client
 
 
-def asked(row, **more):
+def body_of(row, **more):
     return {"video_uri": row["video_uri"], "prompt": row["prompt"], "choices": list(row["choices"])} | more
 
 
 def test_a_request_gets_the_label_and_the_probabilities_of_the_run(client, jobs, labelled):
     rows = jobs[0].to_dicts()
     for row in rows[:12]:
-        answer = client.post("/v1/classify", json=asked(row))
+        answer = client.post("/v1/classify", json=body_of(row))
 
         assert answer.status_code == 200, answer.text
         found, expected = answer.json(), labelled[row["job_id"]]
@@ -107,16 +107,16 @@ def test_a_request_gets_the_label_and_the_probabilities_of_the_run(client, jobs,
 
 def test_a_request_without_choices_gets_the_words_and_the_json_of_the_run(client, jobs, labelled):
     for row in jobs[0].head(4).to_dicts():
-        asked_of = {"video_uri": row["video_uri"]}
-        words = client.post("/v1/classify", json=asked_of | {"prompt": "Describe it."})
-        facts = client.post("/v1/classify", json=asked_of | {"prompt": "Which colour?", "schema": SCHEMA})
+        video = {"video_uri": row["video_uri"]}
+        in_words = client.post("/v1/classify", json=video | {"prompt": "Describe it."})
+        in_json = client.post("/v1/classify", json=video | {"prompt": "Which colour?", "schema": SCHEMA})
 
-        assert (words.status_code, facts.status_code) == (200, 200), words.text + facts.text
-        for kind, answer in (("words", words.json()), ("facts", facts.json())):
+        assert (in_words.status_code, in_json.status_code) == (200, 200), in_words.text + in_json.text
+        for kind, answer in (("words", in_words.json()), ("facts", in_json.json())):
             expected = labelled[f"{row['job_id']}-{kind}"]
             for name in ("label", "text", "data", "finish_reason", "output_tokens", "prompt_tokens", "spec_id"):
                 assert answer[name] == expected[name], name
-    short = client.post("/v1/classify", json=asked_of | {"prompt": "Describe it.", "max_tokens": 1}).json()
+    short = client.post("/v1/classify", json=video | {"prompt": "Describe it.", "max_tokens": 1}).json()
     assert (short["output_tokens"], short["finish_reason"]) == (1, "length")
 
 
@@ -129,12 +129,12 @@ def test_words_that_nobody_waits_for_are_not_written_to_their_end(client, jobs):
     until(lambda: client.get("/health").json()["requests"] == 0, 30)
     assert time.monotonic() - began_s < 3
     assert 'outcome="cancelled"' in client.get("/metrics").text
-    after = client.post("/v1/classify", json=asked(jobs[0].row(0, named=True))).json()
+    after = client.post("/v1/classify", json=body_of(jobs[0].row(0, named=True))).json()
     assert after["stage_ms"]["inference"] <= after["total_ms"]  # without what nobody waited for
 
 
 def test_a_request_finds_the_frames_of_the_run_in_the_cache(client, jobs, labelled):  # noqa: ARG001 - they are there
-    answer = client.post("/v1/classify", json=asked(jobs[0].row(0, named=True))).json()
+    answer = client.post("/v1/classify", json=body_of(jobs[0].row(0, named=True))).json()
 
     assert answer["stage_ms"]["decode"] == 0
     assert answer["stage_ms"]["cache read"] > 0
@@ -144,15 +144,15 @@ def test_a_request_finds_the_frames_of_the_run_in_the_cache(client, jobs, labell
 def test_options_of_the_request_choose_other_frames(client, jobs):
     row = jobs[0].row(0, named=True)
 
-    few = client.post("/v1/classify", json=asked(row, sampler="uniform", num_frames=2)).json()
-    more = client.post("/v1/classify", json=asked(row, sampler="uniform", num_frames=8)).json()
+    few = client.post("/v1/classify", json=body_of(row, sampler="uniform", num_frames=2)).json()
+    more = client.post("/v1/classify", json=body_of(row, sampler="uniform", num_frames=8)).json()
 
     assert (few["sampler"], few["frames_used"]) == ("uniform", 2)
     assert (more["frames_used"], more["spec_id"] != few["spec_id"]) == (8, True)
 
 
 def test_a_video_in_chunks_is_answered_chunk_by_chunk(client, jobs):
-    answer = client.post("/v1/classify", json=asked(jobs[0].row(0, named=True), chunk_s=1)).json()
+    answer = client.post("/v1/classify", json=body_of(jobs[0].row(0, named=True), chunk_s=1)).json()
 
     assert len(answer["chunks"]) > 1
     assert {chunk["label"] for chunk in answer["chunks"]} <= set(jobs[0].row(0, named=True)["choices"])
@@ -234,7 +234,7 @@ def test_beyond_its_slots_requests_are_refused_and_none_fails(client, served, jo
     def ask(row):
         while True:
             answer = httpx.post(
-                f"{served.url}/v1/classify", json=asked(row, sampler="uniform", num_frames=7), timeout=60
+                f"{served.url}/v1/classify", json=body_of(row, sampler="uniform", num_frames=7), timeout=60
             )
             if answer.status_code != 429:
                 return answer.status_code
@@ -250,8 +250,8 @@ def test_beyond_its_slots_requests_are_refused_and_none_fails(client, served, jo
 
 def test_ctrl_c_ends_the_service_in_order(served):
     assert served.end(signal.SIGINT) == 130
-    assert served.said[-1] == "Stopped.", "it was not ended by force, as after eight seconds"
-    assert not any("Traceback" in line for line in served.said)
+    assert served.lines[-1] == "Stopped.", "it was not ended by force, as after eight seconds"
+    assert not any("Traceback" in line for line in served.lines)
 
 
 def test_a_service_that_is_killed_leaves_no_process(environment, jobs, described):  # noqa: ARG001 - see served

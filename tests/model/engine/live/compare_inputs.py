@@ -11,17 +11,16 @@ import sys
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from reelabel_engine.engine import _require_pairs
+from reelabel_engine.engine import _require_pairs, live_input
 from reelabel_engine.errors import ModelError
 from reelabel_engine.live.renderer import LiveRenderer
-from reelabel_engine.live.scheduler import LiveScheduler, _Request
+from reelabel_engine.live.scheduler import LiveScheduler
 from reelabel_engine.live_items import AUDIO_HZ
-from reelabel_engine.positions import mrope_positions
+from reelabel_engine.positions import mrope_positions, positions_per_s
 from reelabel_engine.protocol import EngineConfig, LiveQuery, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFeatureSpec, get_model_cls
@@ -58,6 +57,22 @@ def positions_model(renderer):
     return model
 
 
+def laid_out(renderer, request, parts, ends):
+    """Return what the engine would get of a rendered request."""
+    added = []
+    scheduler = LiveScheduler(
+        lambda _, prompt: added.append(live_input(prompt)),
+        None,
+        max_model_len=4096,
+        step_tokens=256,
+        positions=renderer.positions,
+        positions_per_s=positions_per_s(renderer.hf_config),
+    )
+    scheduler.items.expect(request.session, request.items)
+    scheduler.receive(request, parts, ends)
+    return added[0]
+
+
 def _features(rendered):
     features = [
         MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=placeholder)
@@ -71,10 +86,7 @@ def compare(renderer, live, frames, fps):
     items = pairs_of(frames, fps)
     request = request_of(items, LiveQuery(text=TEXT, choices=CHOICES))
     parts, ends = live.render(request)
-    config = renderer._renderer.model_config.hf_config
-    engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    scheduler = LiveScheduler(engine, adapter=None, max_model_len=2048, step_tokens=256, positions=renderer.positions)
-    ours = scheduler._compose(_Request(message=request, ends=ends, items=[*parts.values()]))
+    ours = laid_out(renderer, request, parts, ends)
     question = Question(video_id="v", text=TEXT, system_prompt=SYSTEM, choices=CHOICES, scoring="letter")
     whole = renderer.render(renderer.prompt(question, [HashedMedium.of("video", whole_video(frames, fps))]))
 
@@ -111,9 +123,7 @@ def compare_audio(folder):
         items += spans.add(audio[number * AUDIO_HZ // 2 :][: AUDIO_HZ // 2], number / 2)
     request = request_of(items, LiveQuery(text=TEXT), has_audio=True)
     parts, ends = LiveRenderer(renderer).render(request)
-    engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
-    scheduler = LiveScheduler(engine, adapter=None, max_model_len=4096, step_tokens=256, positions=renderer.positions)
-    ours = scheduler._compose(_Request(message=request, ends=ends, items=[*parts.values()]))
+    ours = laid_out(renderer, request, parts, ends)
     ids = list(ours["prompt_token_ids"])
     model = positions_model(renderer)
     positions, _ = mrope_positions(model, model.get_mrope_input_positions, ids, _features(ours))
@@ -141,8 +151,8 @@ def compare_audio(folder):
     config = renderer.hf_config.thinker_config
     kinds = [config.video_token_index, config.audio_token_index]
     shown = torch.isin(torch.tensor(ids), torch.tensor(kinds))
-    begins = int(shown.nonzero()[0])
-    ours_shown, theirs_shown = (each[:, shown] - each[:, begins : begins + 1] for each in (positions, expected[:, 0]))
+    first = int(shown.nonzero()[0])
+    ours_shown, theirs_shown = (each[:, shown] - each[:, first : first + 1] for each in (positions, expected[:, 0]))
     spectra = torch.cat([item["input_audio_features"].data for item in ours["mm_kwargs"]["audio"]], -1)
     differing = ((spectra - audio["input_audio_features"].data).abs() > 1e-3).any(0).nonzero().flatten().tolist()
     pixels = torch.cat([item["pixel_values_videos"].data for item in ours["mm_kwargs"]["video"]])

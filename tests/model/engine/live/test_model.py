@@ -19,7 +19,7 @@ from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_info
 from tests import stub_engine
-from tests.model.asked import batch_about, frame_file, live_answer, question
+from tests.model.factories import batch_about, frame_file, live_answer, question
 from tests.stub_engine import Trigger, answer_to
 from tests.wait import until
 
@@ -57,9 +57,9 @@ def read(model, session, items, *following):
     return steps
 
 
-def ask(model, session, items, text="What?", **how):
-    pieces = model.ask(prefix(session, items), LiveQuery(text=text, **how))
-    return live_answer(pieces, how.get("choices", ()))
+def ask(model, session, items, text="What?", **options):
+    pieces = model.ask(prefix(session, items), LiveQuery(text=text, **options))
+    return live_answer(pieces, options.get("choices", ()))
 
 
 def test_a_prefix_that_grows_is_read_from_where_it_was_read(model):
@@ -134,14 +134,14 @@ def test_the_following_prefix_is_read_after_the_current_one_and_takes_over(model
 def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(model, monkeypatch):
     sent, dropped = [], []
 
-    def noting(message):
+    def record_sent(message):
         if isinstance(message, LiveRequest):
             sent.extend(message.items)
         elif isinstance(message, LiveDrop):
             dropped.extend(message.hashes)
         return encode(message)
 
-    monkeypatch.setattr(running_process, "encode", noting)
+    monkeypatch.setattr(running_process, "encode", record_sent)
     model.open("one")
     items = stream(6)
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
-from reelabel_engine.errors import PromptTooLongError
+from reelabel_engine.errors import InferenceError, PromptTooLongError
 from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioSpan
 from reelabel_engine.protocol import Batch, EngineConfig, LiveDone, LiveQuery, LiveText, Question
 from tasks.demo.shapes import QUESTIONS
@@ -30,8 +30,8 @@ from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.prompt import render_question
 from tests.live.client import ask, frame, start
 from tests.live.event_loop import EventLoop
-from tests.model.asked import live_answer
 from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
+from tests.model.factories import live_answer
 from tests.model.families.saved import saved
 from tests.wait import until
 
@@ -68,11 +68,11 @@ class Live:
             last = step
         return first and structs.replace(last, cached_tokens=first.cached_tokens)
 
-    def ask(self, session, items, task="colour", text=None, **how):
+    def ask(self, session, items, task="colour", text=None, **options):
         prompt, choices = QUESTIONS[task]
         query = LiveQuery(text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices), choices=choices)
         if text is not None:
-            query = LiveQuery(text=text, **how)
+            query = LiveQuery(text=text, **options)
         answered = live_answer(self.model.ask(prefix_of(session, items), query), query.choices)
         return answered[1] if text is None else answered
 
@@ -97,23 +97,23 @@ def qwen25(folder):
 
 
 @contextmanager
-def made(folder, family, **how):
+def live_model_of(folder, family, **options):
     """Load a model that `family` names, with random weights."""
     model = str(saved(family, folder))
     config = EngineConfig(model=model, dtype="float32", live_sessions=4)
     with EngineProcess(config, log_path=folder / f"{family}.log", start_timeout_s=240) as engine:
-        yield Live(engine, model, **how)
+        yield Live(engine, model, **options)
 
 
 @pytest.fixture(scope="module")
 def qwen3(folder):
-    with made(folder, "qwen3_vl", side_px=32) as live:
+    with live_model_of(folder, "qwen3_vl", side_px=32) as live:
         yield live
 
 
 @pytest.fixture(scope="module")
 def omni(folder):
-    with made(folder, "qwen2_5_omni") as live:
+    with live_model_of(folder, "qwen2_5_omni") as live:
         yield live
 
 
@@ -311,6 +311,16 @@ def test_a_prompt_that_is_too_long_is_refused_in_a_sentence_and_the_session_goes
     assert live.ask(session, items[:10]).prompt_tokens < 2048
 
 
+def test_parameters_that_vllm_refuses_cost_one_question(qwen25):
+    session, items, starts = qwen25.open(), pairs_of(clip(11, 4)), qwen25.engine.starts
+
+    with pytest.raises(InferenceError, match="temperature"):
+        qwen25.ask(session, items, text="Tell me.", temperature=9.0)
+
+    assert qwen25.ask(session, items).prompt_tokens > 0
+    assert qwen25.engine.starts == starts
+
+
 def test_times_that_take_positions_beyond_the_models_are_refused(qwen25):
     session = qwen25.open()
     frames = clip(12, 400)
@@ -371,7 +381,7 @@ def test_an_answer_with_audio_from_the_cache_is_that_of_the_same_items_at_once(o
 
 def test_audio_its_order_and_its_time_matter(omni):
     items = with_audio(22, 4)
-    asked = omni.ask(omni.open(), items)
+    original = omni.ask(omni.open(), items)
     first, second = items[2], items[5]
     assert isinstance(first, AudioSpan)
     assert isinstance(second, AudioSpan)
@@ -381,8 +391,8 @@ def test_audio_its_order_and_its_time_matter(omni):
         "before its frames": [*items[:2], *items[3:5], first, second],
         "later": [*items[:5], structs.replace(second, time_s=second.time_s + 1)],
     }
-    for how, other in others.items():
-        assert logprobs(omni.ask(omni.open(), other)) != logs(asked), how
+    for change, other in others.items():
+        assert logprobs(omni.ask(omni.open(), other)) != logs(original), change
 
 
 def test_the_window_moves_with_its_audio_and_without_a_prefix_read_again(omni):
@@ -401,8 +411,10 @@ def test_the_window_moves_with_its_audio_and_without_a_prefix_read_again(omni):
 
 
 def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch):
-    asked, real = [], omni.model.ask
-    monkeypatch.setattr(omni.model, "ask", lambda prefix, query: asked.append((prefix, query)) or real(prefix, query))
+    requests, real = [], omni.model.ask
+    monkeypatch.setattr(
+        omni.model, "ask", lambda prefix, query: requests.append((prefix, query)) or real(prefix, query)
+    )
     info = omni.model.wait_ready()
     with DecodePool(processes=1) as pool:
         reader = FrameReader(pool, info, max_frame_px=56 * 56)
@@ -421,7 +433,7 @@ def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch
         sessions.close()
         loop.close()
 
-    prefix, query = asked[-1]
+    prefix, query = requests[-1]
     assert (done["frames_used"], done["audio_s"], done["last_audio_s"]) == (12, 6, 6)
     assert [isinstance(item, AudioSpan) for item in prefix.items] == [False, False, True] * 3
     assert {item.seconds for item in prefix.items if isinstance(item, AudioSpan)} == {SPAN_S}

@@ -115,9 +115,9 @@ def test_a_link_to_a_name_that_is_no_text_is_refused_in_words():
     info = tarfile.TarInfo("a.mp4")
     info.type, info.linkname = tarfile.SYMTYPE, "caf\udce9\x1b.mp4"
 
-    told = look(info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + bytes(1024), "tar")
+    message = look(info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + bytes(1024), "tar")
 
-    assert told == "The member a.mp4 of s3://b/a.tar is a link to caf<U+DCE9>␛.mp4; name that instead."
+    assert message == "The member a.mp4 of s3://b/a.tar is a link to caf<U+DCE9>␛.mp4; name that instead."
 
 
 def tarred(name, data, **fields):
@@ -170,8 +170,8 @@ def noisy_zip(rng):
     data = bytearray(sink.getvalue())
     at = data.find(b"PK\x01\x02")
     for _ in range(rng.randrange(4)):
-        place, form = rng.choice([(8, "<H"), (10, "<H"), (20, "<I"), (24, "<I"), (28, "<H"), (30, "<H"), (42, "<I")])
-        struct.pack_into(form, data, at + place, rng.choice([0, 1, 2**15, 2 ** (8 * struct.calcsize(form)) - 1]))
+        offset, form = rng.choice([(8, "<H"), (10, "<H"), (20, "<I"), (24, "<I"), (28, "<H"), (30, "<H"), (42, "<I")])
+        struct.pack_into(form, data, at + offset, rng.choice([0, 1, 2**15, 2 ** (8 * struct.calcsize(form)) - 1]))
     if rng.random() < 0.3:
         data[at + 46 : at + 47] = b"\0"
     if rng.random() < 0.5:

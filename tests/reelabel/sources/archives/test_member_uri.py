@@ -23,9 +23,9 @@ SIGNED = "https://host/a.tar?sig=secret#clips/7.mp4"
     ],
 )
 def test_the_first_hash_after_an_archives_suffix_divides_a_uri(uri, archive, name):
-    place = split_member(uri)
+    member = split_member(uri)
 
-    assert (place.archive, place.name) == (archive, name)
+    assert (member.archive, member.name) == (archive, name)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import io
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -85,6 +86,45 @@ def test_sizes_are_found_again_without_the_videos():
     assert archive.bytes_read <= 256 * 1024  # the footer
 
 
+@pytest.mark.parametrize("saved", [np.array([-2] * 7, "<i8").tobytes(), b"odd"], ids=["negative", "no sizes"])
+def test_saved_sizes_that_cannot_be_are_read_anew(saved):
+    class Shelf:
+        data = saved
+
+        def find_archive_index(self, **_):
+            return memoryview(self.data)
+
+        def write_archive_index(self, data, **_):
+            self.data = data
+
+    shelf = Shelf()
+
+    assert content(archive_of({"mp4": VIDEOS}), "column=mp4&row=1", ParquetRows(shelf)).size == len(VIDEOS[1])
+    assert shelf.data != saved
+    shelf.data = np.array([5, 5], "<i8").tobytes()
+    with pytest.raises(ArchiveUnreadableError, match="row group 0 has 2 of 7 rows"):
+        content(archive_of({"mp4": VIDEOS}), "column=mp4&row=1", ParquetRows(shelf))
+
+
+def test_values_are_read_in_pieces_beside_empty_and_missing_ones(monkeypatch):
+    monkeypatch.setattr(parquet_rows, "_BATCH_BYTES", 1000)
+    values = [VIDEOS[0], None, b"", VIDEOS[3], None, VIDEOS[5]]
+    archive, rows = archive_of({"mp4": values}), ParquetRows(None)
+
+    for row in (0, 3, 5):
+        pieces = list(content(archive, f"column=mp4&row={row}", rows).copy())
+        assert b"".join(pieces) == values[row]
+        assert max(map(len, pieces)) == 1000
+    assert content(archive, "column=mp4&row=2", rows).size == 0
+
+
+def test_a_row_group_that_holds_more_than_it_states_is_refused(monkeypatch):
+    monkeypatch.setattr(parquet_rows, "MAX_GROUP_BYTES", 200_000)
+
+    with pytest.raises(ArchiveUnreadableError, match="row group 0 has more bytes than it states"):
+        content(archive_of({"mp4": [VIDEOS[0]] * 7}), "column=mp4&row=1")  # stored once, by its number
+
+
 def test_a_large_row_group_is_reported(monkeypatch):
     archive = archive_of({"mp4": VIDEOS})
     assert content(archive, "column=mp4&row=1").note == ""
@@ -110,7 +150,8 @@ def test_a_row_group_that_is_too_large_is_refused(monkeypatch):
         ("column=mp4&row=1&x=2", VideoRefusedError, "does not name a column and a row"),
         ("column=mp4&row=-1", VideoRefusedError, "does not name a row by its number, from 0"),
         ("column=mp4&row=1e3", VideoRefusedError, "does not name a row by its number"),
-        (f"column=mp4&row={10**30}", VideoRefusedError, "does not name a row by its number"),
+        (f"column=mp4&row={10**18}", VideoRefusedError, "does not name a row by its number"),
+        (f"column=mp4&row={10**18 - 1}", MemberMissingError, "There is no row 999999999999999999"),
         ("column=mp4&row=20", MemberMissingError, "There is no row 20 in s3://b/p.parquet, which has 20, from 0"),
         ("column=nix&row=1", MemberMissingError, "has no column nix; its columns of bytes: mp4, video.bytes"),
         ("column=text&row=1", MemberMissingError, "has a column text, but not of bytes"),
@@ -147,6 +188,6 @@ def test_noise_is_damage():
     assert refused > 20
 
 
-def test_what_is_no_parquet_is_said():
+def test_a_file_that_is_not_parquet_is_named():
     with pytest.raises(ArchiveUnreadableError, match="damaged, or not a Parquet file"):
         content(HeldArchive(b"PAR1" + bytes(100), name="s3://b/p.parquet"), "column=mp4&row=0")

@@ -1,14 +1,19 @@
 """The members of a tar, whatever its headers claim."""
 
+import bz2
+import gzip
 import io
+import lzma
 import math
 import random
 import tarfile
 import threading
+import time
 
 import pytest
 
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError
+from reelabel.sources import tar
 from reelabel.sources.tar import read_tar
 from tests.reelabel.sources.archives.held_archive import HeldArchive
 
@@ -101,7 +106,7 @@ def test_a_leading_dot_is_no_part_of_a_name():
         ({"pax_headers": {"GNU.sparse.major": "1"}}, "is stored with its holes left out"),
     ],
 )
-def test_what_is_no_plain_file_is_refused_and_the_rest_is_found(header, reason):
+def test_a_member_that_is_not_a_regular_file_is_refused_and_the_rest_is_found(header, reason):
     form = tarfile.PAX_FORMAT if "pax_headers" in header else tarfile.GNU_FORMAT
     odd = pack([("odd", b"")], form=form, **header).rstrip(b"\0")
     odd += bytes(-len(odd) % BLOCK)
@@ -110,6 +115,65 @@ def test_what_is_no_plain_file_is_refused_and_the_rest_is_found(header, reason):
     with pytest.raises(ArchiveUnreadableError, match=f"The member odd of a.tar {reason}"):
         index.find("odd", "a.tar")
     assert index.find("after", "a.tar").size == 4
+
+
+def summed(header):
+    """Make the checksum of a header right."""
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+@pytest.mark.parametrize("extensions", [0, 1, 3])
+def test_what_follows_a_file_with_holes_is_found(extensions):
+    sparse = bytearray(with_header(pack([("odd", b"")]), 0, type=tarfile.GNUTYPE_SPARSE, size=600)[:BLOCK])
+    sparse[482] = extensions > 0
+    blocks = bytearray(extensions * BLOCK)
+    for number in range(extensions - 1):
+        blocks[number * BLOCK + 504] = 1
+
+    data = summed(sparse) + blocks + b"x" * 600 + bytes(-600 % BLOCK) + pack([("after", b"well")])
+
+    index = read_tar(HeldArchive(data))
+    assert index.damage == ""
+    assert index.find("after", "a.tar").size == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [(tarfile.LNKTYPE, b""), (tarfile.DIRTYPE, b""), (b"Z", b"z" * 600), (tarfile.CONTTYPE, b"z" * 600)],
+)
+def test_data_follow_a_file_of_an_unknown_kind_and_no_link_or_folder(kind, data):
+    header = with_header(pack([("odd", b"")]), 0, type=kind, linkname="x", size=600)[:BLOCK]
+    index = read_tar(HeldArchive(header + data + bytes(-len(data) % BLOCK) + pack([("after", b"well")])))
+
+    assert (index.find("after", "a.tar").size, index.damage) == (4, "")
+
+
+def extended(records, member, *, kind=tarfile.XHDTYPE):
+    """Return a member behind an extended header."""
+    blocks = -(-len(records) // BLOCK)
+    return with_header(pack([("x", records)]), 0, type=kind)[: (1 + blocks) * BLOCK] + member
+
+
+def test_an_extended_header_gives_a_size_and_a_name_and_a_global_one_does_not():
+    member = with_header(pack([("a", b"hello")]), 0, size=0)[: 2 * BLOCK]
+    last = pack([("last", b"last")])
+
+    assert found(extended(b"10 size=5\n12 path=b/c\n", member) + last) == {"b/c": b"hello", "last": b"last"}
+    assert found(extended(b"12 path=b/c\n", pack([("a", b"hello")]), kind=tarfile.XGLTYPE)) == {"a": b"hello"}
+
+
+@pytest.mark.parametrize(
+    ("digits", "message"),
+    [(18, "cut short by the end of the archive"), (19, f"the member at byte 1,024 states a size of '{'9' * 19}'")],
+)
+def test_a_size_has_eighteen_digits_at_most(digits, message):
+    record = f"{digits + 9} size={'9' * digits}\n".encode()
+    index = read_tar(HeldArchive(extended(record, pack([("a", b"")]))))
+
+    with pytest.raises(ArchiveUnreadableError, match=message):
+        index.find("a", "a.tar")
 
 
 def test_a_name_that_two_members_have_is_refused():
@@ -151,10 +215,27 @@ def test_a_header_that_states_gigabytes_is_not_read(kind, size):
     assert archive.bytes_read <= len(archive.data)
 
 
+@pytest.mark.parametrize(("count", "damage"), [(2, ""), (3, "it has more than 2 members; divide it")])
+def test_of_an_archive_of_too_many_members_the_first_ones_are_found(monkeypatch, count, damage):
+    monkeypatch.setattr(tar, "MAX_MEMBERS", 2)
+
+    index = read_tar(HeldArchive(pack([(str(number), b"") for number in range(count)])))
+
+    assert (index.damage, [*index.members]) == (damage, ["0", "1"])
+
+
 def test_headers_without_end_are_left_alone():
     header = with_header(pack([("a", b"")]), 0, type=tarfile.GNUTYPE_LONGNAME, size=0)[:BLOCK]
 
     assert "a chain of headers without a member" in read_tar(HeldArchive(header * 5000)).damage
+
+
+def test_an_extended_header_of_many_records_is_read_in_the_time_that_its_bytes_take():
+    archive = extended(b"6 a=b\n" * ((1024**2 - 10) // 6) + b"10 path=b\n", pack([("a", b"hello")]))
+    began_s = time.thread_time()
+
+    assert found(archive) == {"b": b"hello"}
+    assert time.thread_time() - began_s < 1.5
 
 
 @pytest.mark.parametrize(
@@ -166,16 +247,25 @@ def test_a_malformed_extended_header_is_damage(records):
     assert read_tar(HeldArchive(sink + pack([("a", b"")]))).damage
 
 
-def test_a_tar_that_is_compressed_as_a_whole_is_called_so():
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("a"))
+@pytest.mark.parametrize(
+    ("pack_again", "name"),
+    [
+        (gzip.compress, "gzip"),
+        (bz2.compress, "bzip2"),
+        (lzma.compress, "xz"),
+        (lambda data: b"\x28\xb5\x2f\xfd" + data, "zstd"),
+    ],
+)
+def test_a_tar_that_is_compressed_as_a_whole_is_called_so(pack_again, name):
+    data = pack_again(pack([("a", b"a")]))
 
-    assert "compressed as a whole, with gzip" in read_tar(HeldArchive(sink.getvalue())).damage
+    assert f"compressed as a whole, with {name}" in read_tar(HeldArchive(data)).damage
+    later = read_tar(HeldArchive(pack([("a", b"a")])[: 2 * BLOCK] + data + bytes(BLOCK)))
+    assert "there is no header of a tar at byte 1,024" in later.damage
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 3000, bytes(5)])
-def test_what_is_no_tar_has_no_members_and_says_so(data):
+def test_a_file_that_is_not_tar_has_no_members_and_says_so(data):
     with pytest.raises((ArchiveUnreadableError, MemberMissingError)):
         read_tar(HeldArchive(data)).find("a", "a.tar")
 

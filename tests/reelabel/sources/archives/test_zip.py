@@ -9,6 +9,7 @@ import zlib
 import pytest
 
 from reelabel.errors import ArchiveUnreadableError, ObjectTooLargeError, ReelabelError
+from reelabel.sources import zip as zip_members
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.zip import open_zip_member, read_zip
 from tests.reelabel.sources.archives.held_archive import HeldArchive
@@ -83,6 +84,25 @@ def test_a_zip_with_64_bit_offsets_and_one_that_was_streamed_are_read():
 
     assert content(sink.getvalue(), "a").read(5, 10) == STORED[5:15]
     assert copied(sink.getvalue(), "a") == STORED
+
+
+@pytest.mark.parametrize("name", ["é.mp4", f"{'x' * 600}.mp4", "folder/é" * 80])
+def test_a_member_of_any_name_is_read(name):
+    data = pack((name, STORED), ("other", b"o"))
+
+    assert content(data, name).read(5, 10) == STORED[5:15]
+    assert copied(data, "other") == b"o"
+
+
+def test_a_name_that_is_not_in_unicode_is_of_the_first_code_page():
+    data = pack(("caf?.mp4", STORED)).replace(b"caf?.mp4", b"caf\x82.mp4")
+
+    assert copied(data, "café.mp4") == STORED
+
+
+def test_a_folder_in_a_zip_is_no_video():
+    with pytest.raises(ArchiveUnreadableError, match=r"The member clips/ of a\.zip is a folder; name a video in it"):
+        content(pack(("clips/", b""), ("clips/a", b"a")), "clips/")
 
 
 def test_an_archive_behind_other_bytes_is_read():
@@ -167,7 +187,16 @@ def test_damaged_bytes_are_not_copied_out(method):
         copied(bytes(data), "a")
 
 
-def test_of_an_archive_that_is_cut_short_it_is_said():
+@pytest.mark.parametrize(("count", "damage"), [(2, ""), (3, "it has more than 2 members; divide it")])
+def test_an_archive_of_too_many_members_is_not_read(monkeypatch, count, damage):
+    monkeypatch.setattr(zip_members, "MAX_MEMBERS", 2)
+
+    index = read_zip(HeldArchive(pack(*((str(number), b"") for number in range(count)))))
+
+    assert (index.damage, len(index.members)) == (damage, 0 if damage else 2)
+
+
+def test_an_archive_that_is_cut_short_is_reported():
     with pytest.raises(ArchiveUnreadableError, match="its central directory cannot be read"):
         content(pack(("a", STORED))[:-100], "a")
 
