@@ -9,10 +9,14 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # Each module is compiled once, not in every process that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engine unit test test-all chaos soak system-packages check conformance docs format lock audit-dependencies sbom wheel clean
+.PHONY: demo environments engine unit test test-all chaos soak system-packages check conformance docs format lock audit-dependencies sbom wheel clean
 
-demo: .venv/installed .venv-engine/installed
+demo: environments
 	$(BIN)/reelabel demo $(ARGS)
+
+# Both at the same time, which takes two cores about half as long.
+environments:
+	@$(MAKE) --silent --jobs=2 .venv/installed .venv-engine/installed
 
 # The engine's environment on a machine without a GPU.
 engine: .venv-engine/installed
@@ -25,19 +29,19 @@ unit: .venv/installed
 	  --ignore=tests/manifest/test_bombs.py $(UNIT) $(ARGS)
 
 # Everything but the system tier; ARGS="-n 0" uses one process.
-test: .venv/installed .venv-engine/installed
+test: environments
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not system" $(ARGS)
 
 # Everything, including tests that need engines, servers, a browser or minutes.
-test-all: .venv/installed .venv-engine/installed system-packages
+test-all: environments system-packages
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # Injects faults into runs at random moments, and checks that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
-chaos: .venv/installed .venv-engine/installed
+chaos: environments
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos $(ARGS)
 
 # Everything on one machine for an hour; memory must stay flat, and everything reconcile: make soak ARGS="--minutes 60".
-soak: .venv/installed .venv-engine/installed
+soak: environments
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak $(ARGS)
 
 # Debian's packages; root needs no sudo.
@@ -71,6 +75,7 @@ format: .venv/installed
 
 # Every package is locked by its hash, and nothing is resolved here, so that no CUDA package gets in.
 .venv/installed: requirements/worker.txt requirements/dev.txt pyproject.toml engine/pyproject.toml reelabel/pyproject.toml
+	@echo 'Installing the application and its tools into .venv ...'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/worker.txt -r requirements/dev.txt
@@ -81,6 +86,7 @@ format: .venv/installed
 # torchvision can be imported only with the finder that the last lines install.
 TORCHVISION_FINDER := engine/reelabel_engine/torchvision_shim/sitecustomize.py
 .venv-engine/installed: requirements/engine-cpu.txt requirements/torch-cpu.txt engine/pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
+	@echo 'Installing vLLM into .venv-engine ...'
 	$(PYTHON) -m venv .venv-engine
 	$(ENGINE)/python -m pip install --quiet --upgrade pip
 	$(ENGINE)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
