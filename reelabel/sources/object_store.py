@@ -80,7 +80,12 @@ class ObjectStore:
             allow_roots: The folders in which local files and archives that are read must lie, with symlinks resolved;
                 all if empty.
             archive_indexes: Where indexes of archives are kept for other processes; None keeps them in memory only.
+
+        Raises:
+            TypeError: A string is given in place of a list, of which each letter would be a folder or a bucket.
         """
+        if isinstance(allow_roots, str) or isinstance(buckets, str):
+            raise TypeError("allow_roots and buckets are lists, even of a single folder or bucket.")
         self._folder = FileStore(allow_roots)
         self._s3_options = s3 or S3Options()
         self._web_options = web or WebOptions()

@@ -130,6 +130,12 @@ def test_only_regular_files_are_opened_and_nothing_blocks(tmp_path, roots):
             pass
 
 
+@pytest.mark.parametrize("limit", [{"allow_roots": "/videos"}, {"buckets": "videos"}])
+def test_a_string_is_no_list_of_folders_or_buckets(limit):
+    with pytest.raises(TypeError, match="are lists"):
+        ObjectStore(**limit)
+
+
 def test_a_file_modified_during_reading_is_noticed(folders):
     path = folders[0] / "real" / "video.mp4"
 
