@@ -64,7 +64,7 @@ def classify(
     source: Any,  # noqa: ANN401 - any table with the Arrow interface
     *,
     prompt: str | None = None,
-    choices: Sequence[str] | None = None,
+    choices: Sequence[str] | str | None = None,
     dataset: str | None = None,
     settings: Mapping[str, object] | None = None,
     **options: object,
@@ -75,7 +75,8 @@ def classify(
         source: A DataFrame of jobs (Polars, pandas, or any table with the Arrow interface) with the columns of a
             manifest; a Parquet file of jobs; or, with `prompt`, a folder, a glob, or a video.
         prompt: One question about each video.
-        choices: Its choices; None asks for words, of at most the option `max_tokens`.
+        choices: Its choices, or one text as on the command line, such as `yes|no`; None asks for words, of at most the
+            option `max_tokens`.
         dataset: Name within which job ids are unique; needed for a DataFrame, which has no file name.
         settings: Changed settings, such as `{"sampling.max_pixels": 200_000}`.
         **options: Options of `reelabel classify` by name, such as `model="..."`, `num_frames=8`, `force=True`.
@@ -84,8 +85,10 @@ def classify(
         ConfigurationError: A setting, an option or the manifest is wrong; nothing was answered.
         RunFailedError: The run stopped; the same call continues it.
     """
-    question = {"prompt": prompt, "choices": None if choices is None else json.dumps([*choices], ensure_ascii=False)}
-    return _run("classify", _manifest(source, dataset), {"dataset": dataset} | question | options, settings)
+    if not isinstance(choices, str | None):
+        choices = json.dumps([*choices], ensure_ascii=False)
+    question = {"dataset": dataset, "prompt": prompt, "choices": choices}
+    return _run("classify", _manifest(source, dataset), question | options, settings)
 
 
 def describe(
@@ -102,14 +105,14 @@ def describe(
     return _run("describe", _manifest(source, dataset), {"dataset": dataset} | options, settings)
 
 
-def backfill(ids: Iterable[str] = (), *, settings: Mapping[str, object] | None = None, **options: object) -> Run:
+def backfill(ids: Iterable[str] | str = (), *, settings: Mapping[str, object] | None = None, **options: object) -> Run:
     """Rerun jobs by id, or those that options select, such as `failed=True` or `margin_below=0.1`.
 
     Raises:
         ConfigurationError: As in `classify`, or no job is selected.
         RunFailedError: The run stopped; the same call continues it.
     """
-    named = [*ids]
+    named = [ids] if isinstance(ids, str) else [*ids]
     with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
         if named:
             ids_file = Path(folder) / "ids.txt"

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import polars as pl
@@ -160,6 +161,28 @@ def test_a_table_becomes_a_manifest_that_replaces_the_earlier_one(as_source, tmp
     assert pl.read_parquet(paths[1]).equals(jobs)
     assert [path.name for path in (tmp_path / "home/manifests").iterdir()] == ["some-jobs.parquet"]
     assert (tmp_path / "home/manifests").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_text_in_place_of_a_list_is_not_taken_apart(tmp_path, monkeypatch):
+    commands = []
+
+    def keep(command):
+        named = command[command.index("--ids-file") + 1] if "--ids-file" in command else None
+        commands.append((command, named and Path(named).read_text()))
+        return 2, ""
+
+    monkeypatch.setattr(reelabel_app, "_follow", keep)
+    for start in (
+        lambda: reelabel_app.classify(tmp_path, prompt="Is it red?", choices="yes|no"),
+        lambda: reelabel_app.classify(tmp_path, prompt="Is it red?", choices=("yes", "no")),
+        lambda: reelabel_app.backfill("clip-7"),
+    ):
+        with pytest.raises(ConfigurationError):
+            start()
+
+    (text, _), (listed, _), (_, ids) = commands
+    assert [each[each.index("--choices") + 1] for each in (text, listed)] == ["yes|no", '["yes", "no"]']
+    assert ids == "clip-7\n"
 
 
 def follow(script):
