@@ -11,6 +11,7 @@ read as the command reads them: from `reelabel.toml` in the current folder and f
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -156,20 +157,19 @@ def _manifest(source: Any, dataset: str | None) -> str:  # noqa: ANN401 - as in 
         raise ConfigurationError("A DataFrame needs a name: pass dataset, under which a later call continues.")
     if not re.fullmatch(r"[\w-]+", dataset):
         raise ConfigurationError(f"{dataset!r} cannot name a DataFrame's manifest: use letters, digits, - and _.")
-    if isinstance(source, pl.LazyFrame):
-        source = source.collect()
+    written = io.BytesIO()
     try:
-        jobs = source if isinstance(source, pl.DataFrame) else pl.DataFrame(source)
+        jobs = source.collect() if isinstance(source, pl.LazyFrame) else pl.DataFrame(source)
+        jobs.write_parquet(written)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise ConfigurationError(f"{type(source).__name__} is no table of jobs: {error}") from None
     from infra.settings import load_settings  # noqa: PLC0415 - slow to import
+    from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
 
     folder = load_settings().home.absolute() / "manifests"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{dataset}.parquet"
-    whole = path.with_suffix(".new")
-    jobs.write_parquet(whole)
-    whole.replace(path)
+    ObjectStore().replace(str(path), written.getvalue())
     return str(path)
 
 

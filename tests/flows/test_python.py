@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -142,6 +143,8 @@ def test_what_a_setting_may_turn_on_is_turned_off_by_false():
         (pl.DataFrame({"job_id": ["a"]}), None, "A DataFrame needs a name: pass dataset"),
         (pl.DataFrame({"job_id": ["a"]}), "../up", "'../up' cannot name a DataFrame's manifest"),
         (7, "seven", "int is no table of jobs"),
+        (pl.DataFrame({"job_id": [object()]}), "objects", "DataFrame is no table of jobs"),
+        (pl.LazyFrame({"job_id": ["a"]}).select("id"), "lazy", "LazyFrame is no table of jobs"),
     ],
 )
 def test_an_invalid_manifest_is_refused_before_a_run_begins(source, dataset, message):
@@ -161,6 +164,16 @@ def test_a_table_becomes_a_manifest_that_replaces_the_earlier_one(as_source, tmp
     assert pl.read_parquet(paths[1]).equals(jobs)
     assert [path.name for path in (tmp_path / "home/manifests").iterdir()] == ["some-jobs.parquet"]
     assert (tmp_path / "home/manifests").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_table_may_be_written_by_two_kernels_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "home"))
+    jobs = pl.DataFrame({"job_id": ["a", "b"]})
+
+    with ThreadPoolExecutor(8) as kernels:
+        paths = {*kernels.map(lambda _: reelabel_app._manifest(jobs, "shared"), range(100))}
+
+    assert [pl.read_parquet(path).equals(jobs) for path in paths] == [True]
 
 
 def test_a_text_in_place_of_a_list_is_not_taken_apart(tmp_path, monkeypatch):
