@@ -70,6 +70,20 @@ def test_jobs_of_any_kind_are_written_as_they_were_with_the_answer(read):
     assert frame["start_s"].to_list() == [1.5, None, None]
 
 
+@pytest.mark.parametrize(
+    ("system", "column"), [([{"role": "system", "content": "Be strict."}], None), ([], "Be strict.")]
+)
+def test_the_system_prompt_of_messages_or_beside_them_is_kept(system, column, tmp_path):
+    given = {"messages": json.dumps([*system, *json.loads(MESSAGES)]), "system_prompt": column}
+    jobs = pl.DataFrame({"job_id": ["asked"], "choices": [["red", "blue"]], **{name: [given[name]] for name in given}})
+    jobs.cast({"system_prompt": pl.String}).write_parquet(tmp_path / "jobs.parquet")
+    (tmp_path / "export.json").write_text(json.dumps([task("asked", "red")]))
+
+    found = read_label_studio(tmp_path / "export.json", str(tmp_path / "jobs.parquet"), ObjectStore()).valid()
+
+    assert found.select("answer", *given).rows() == [("red", *given.values())]
+
+
 def test_tasks_without_an_answer_are_counted_and_those_without_one_answer_are_rejected(read):
     found = read(
         task("one", "red", "blue"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from infra.errors import ManifestError
+from reelabel.integrations.chat_messages import parse_messages
 from reelabel.text import pluralize, quoted
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.importers.imported import ImportedRows, is_text, read_json
@@ -146,6 +148,8 @@ def _row(job: Job) -> dict[str, Any]:
     cells = {name: getattr(job, name, None) for name in COLUMNS}
     if job.messages is not None:
         cells |= dict.fromkeys(REPLACED["messages"])
+        if parse_messages(json.loads(job.messages)).system_prompt is not None:
+            cells["system_prompt"] = None  # a column may have it, too, but not both
     elif job.media:
         cells |= {"video_uri": None, "video_uris": [medium.uri for medium in job.media]}
     return {name: list(cell) if isinstance(cell, tuple) else cell for name, cell in cells.items()}
