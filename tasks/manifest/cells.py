@@ -1,4 +1,4 @@
-"""Lists and times that a table holds as text."""
+"""Lists and times that a table holds as text, and texts that it holds as bytes."""
 
 from __future__ import annotations
 
@@ -47,3 +47,12 @@ def parse_list(text: str, name: str) -> list[str]:
     if not all(map(is_valid_unicode, values)):
         raise ValueError(f"{name} {quoted(text)} contains an unpaired surrogate, which is not a valid character")
     return list(values)
+
+
+def bytes_to_id(value: bytes) -> str:
+    """Return an id that a table holds as bytes; one that is not a text, such as a hash, becomes hexadecimal."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return text if text.isprintable() else value.hex()

@@ -19,7 +19,7 @@ from infra.text_bounds import MAX_TEXT
 from reelabel.errors import ObjectMissingError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.text import on_one_line, read_error, shorten
-from tasks.manifest.cells import parse_list
+from tasks.manifest.cells import bytes_to_id, parse_list
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.row_batches import (
     BATCH_BYTES,
@@ -254,21 +254,11 @@ def _as_text(name: str, column: Any) -> Any:  # noqa: ANN401 - of a batch, or of
     if isinstance(kind, pa.BaseExtensionType):  # as of JSON, which is a text
         return column.cast(kind.storage_type)
     if name == "job_id" and _is_binary(kind):
-        return pa.array(map(_id, column.to_pylist()), pa.string())
+        return pa.array([value and bytes_to_id(value) for value in column.to_pylist()], pa.string())
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if _is_binary(kind.value_type if is_list else kind):
         return column.cast(pa.list_(pa.string()) if is_list else pa.string())
     return column
-
-
-def _id(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
-    return text if text.isprintable() else value.hex()
 
 
 def _choices(text: str) -> list[str]:

@@ -27,10 +27,14 @@ def job(column, value, **options):
         ("schema", {"type": "ö"}, '{"type": "ö"}'),
         ("task", {"since": date(2026, 11, 1)}, '{"since": "2026-11-01"}'),
         ("answer", "red", "red"),
+        ("prompt", "Wer fällt?".encode(), "Wer fällt?"),
+        ("choices", b"red|blue", ["red", "blue"]),
+        ("job_id", b"clip-7", "clip-7"),
+        ("job_id", bytes(range(0xF0, 0x100)), "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"),
     ],
 )
 def test_a_field_is_read_as_its_column_has_it(column, value, read):
-    found = job(column, value)
+    found = job(column, value, **({"prompt": None} if column == "prompt" else {}))
 
     assert found == {"job_id": "a", "prompt": "?", "video_uri": "/v/a.mp4", "choices": None} | {column: read}
     assert type(found[column]) is type(read)
@@ -43,6 +47,7 @@ def test_a_field_is_read_as_its_column_has_it(column, value, read):
         ("start_s", "2", "theirs .2. is not a number of seconds"),
         ("choices", ["red", 2], "is not a list of choices"),
         ("choices", 3, "theirs 3 is not a list of choices"),
+        ("task", b"\xff", "theirs is not UTF-8"),
     ],
 )
 def test_a_field_of_another_type_is_refused(column, value, fault):

@@ -12,7 +12,7 @@ from reelabel.errors import ConfigurationError, ObjectError, VideoRefusedError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import WEB_SCHEMES, escape_name, redact_uri, scheme_of, split_member
 from reelabel.text import escape_controls, pluralize, quoted
-from tasks.manifest.cells import parse_list
+from tasks.manifest.cells import bytes_to_id, parse_list
 from tasks.manifest.importers.csv_rows import require_one_video
 from tasks.manifest.importers.imported import ImportedRows, merge_repeated
 from tasks.manifest.location import folder_of_glob, is_glob, matching_files
@@ -156,6 +156,8 @@ def _value(name: str, fields: Mapping[str, Any], field: str) -> Any:  # noqa: AN
     value = fields[field]
     if value is None:
         return None
+    if isinstance(value, bytes):  # some programs write texts to Parquet without saying so
+        value = bytes_to_id(value) if name == "job_id" else _decoded(value, field)
     if name == "choices":
         return _listed_choices(value, field)
     if name in _NUMBERS:
@@ -165,6 +167,13 @@ def _value(name: str, fields: Mapping[str, Any], field: str) -> Any:  # noqa: AN
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)  # Parquet has times in structs
     return str(value)
+
+
+def _decoded(value: bytes, field: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{field} is not UTF-8") from None
 
 
 def _listed_choices(value: object, field: str) -> list[str]:
