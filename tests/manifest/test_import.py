@@ -158,6 +158,13 @@ def test_openai_batches_become_a_valid_manifest(tmp_path):
     }
 
 
+def test_a_batch_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps(request(custom_id=7)), encoding="utf-8-sig")
+
+    assert import_openai_batch(path).valid()["job_id"].to_list() == ["7"]
+
+
 def test_choices_may_be_in_the_metadata(tmp_path):
     body = request()["body"] | {"metadata": {"choices": '["red", "green"]'}}
     body["messages"][1]["content"][1]["text"] = "What colour\u2028is it?"
@@ -307,6 +314,8 @@ def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
             "expected a video, found none",
             id="without a video",
         ),
+        pytest.param(json.dumps(request(custom_id=None)), "custom_id None is not a string", id="null as id"),
+        pytest.param(json.dumps(request(custom_id=["a"])), "custom_id .* is not a string", id="list as id"),
         pytest.param(
             json.dumps(request(custom_id="\ud83d")),
             "job_id contains an unpaired surrogate.*first line 1 ",

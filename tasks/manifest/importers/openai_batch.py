@@ -37,7 +37,7 @@ def import_openai_batch(path: Path) -> ImportedRows:
     """
     try:
         # Not splitlines(): JSON strings may contain other line separators, such as U+2028.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"Cannot read {path}: {read_error(error)}.") from None
     found, bounds = ImportedRows(source=path, columns=_COLUMNS), list[int]()
@@ -78,7 +78,10 @@ def _row(request: dict[str, Any], bounds: list[int]) -> dict[str, Any]:
     question, listed = parse_messages(body["messages"]), _listed_choices(body)
     schema = None if listed else _schema(body)
     prompt, choices = (question.prompt, []) if schema else _question(question.prompt, listed)
-    row = {"job_id": str(request["custom_id"]), "choices": choices or None, "system_prompt": question.system_prompt}
+    custom_id = request["custom_id"]
+    if not isinstance(custom_id, str | int):
+        raise ValueError(f"custom_id {quoted(custom_id)} is not a string")  # noqa: TRY004 - a fault of the data
+    row = {"job_id": str(custom_id), "choices": choices or None, "system_prompt": question.system_prompt}
     row |= {"schema": schema} if schema else {}
     if not (choices or schema) and (unread := _constraints(body)):
         name, value = min(unread.items())
