@@ -46,7 +46,7 @@ _UNREADABLE = (
 )
 _COUNTED = "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = 'reelabel'"
 _COUNT_ON = "SELECT setval(format('reelabel.%%I', %s::text), %s)"
-_DAMAGED = (BadZipFile, KeyError, EOFError, zlib.error, psycopg.DataError, psycopg.IntegrityError)
+_DAMAGED = (BadZipFile, NotImplementedError, KeyError, EOFError, zlib.error, psycopg.DataError, psycopg.IntegrityError)
 
 
 class _Facts(NamedTuple):
@@ -158,7 +158,7 @@ def _opened(file: Path) -> Iterator[tuple[ZipFile, _Facts]]:
         with ZipFile(file) as archive:
             try:
                 facts = _Facts(**json.loads(archive.read(_FACTS)))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RuntimeError) as error:  # the last if a password is needed
                 raise BadZipFile from error
             yield archive, facts
     except _DAMAGED as error:

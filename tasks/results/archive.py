@@ -136,7 +136,7 @@ class _Files:
     def read(self, table: Table, number: int) -> pl.DataFrame:
         try:
             return pl.read_parquet(io.BytesIO(self.objects.read(self.uri(table, number))))
-        except (ObjectMissingError, pl.exceptions.PolarsError) as error:
+        except (ObjectMissingError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise ConfigurationError(f"{self.uri(table, number)} is missing or damaged: {error}.") from error
 
     def contents(self) -> dict[str, Any]:

@@ -203,9 +203,27 @@ def flipped(file):
     file.write_bytes(data)
 
 
+def with_flag(flag):
+    """Return a function that sets a flag of every member, in its header and in the directory."""
+
+    def change(file):
+        data = bytearray(file.read_bytes())
+        with ZipFile(file) as archive:
+            at = archive.start_dir
+            for member in archive.infolist():
+                data[member.header_offset + 6] |= flag
+                data[at + 8] |= flag
+                at += 46 + len(member.filename) + len(member.extra)
+        file.write_bytes(data)
+
+    return change
+
+
 DAMAGES = [
     cut_short,
     flipped,
+    with_flag(0x01),  # needs a password
+    with_flag(0x20),  # a patch of another file
     lambda file: file.write_text("job_id,label"),
     lambda file: file.write_bytes(b""),
     lambda file: rewritten(file, lambda members: members.pop("backup.json")),

@@ -223,6 +223,24 @@ def test_a_damaged_archive_restores_nothing(db, objects, tmp_path):
         restore_dataset(db, objects, str(folder), notify=ignore)
 
 
+def test_a_flipped_bit_in_a_footer_is_damage(objects, tmp_path):
+    file = tmp_path / "result" / "000001.parquet"
+    file.parent.mkdir()
+    pl.DataFrame({"job_id": ["a"], "margin": [0.5]}).write_parquet(file)
+    whole, faults = file.read_bytes(), 0
+    footer_bytes = int.from_bytes(whole[-8:-4], "little") + 8
+    for place in range(1, footer_bytes):
+        damaged = bytearray(whole)
+        damaged[-place] ^= 0x40
+        file.write_bytes(damaged)
+        try:
+            archive._Files(objects, str(tmp_path)).read(RESULT, 1)
+        except ConfigurationError:
+            faults += 1
+
+    assert faults
+
+
 @pytest.mark.usefixtures("closed")
 def test_a_folder_with_files_is_not_written_to(db, objects, tmp_path):
     (tmp_path / "file").touch()
