@@ -40,7 +40,7 @@ def _frame(block: bytearray, columns: dict[str, pa.DataType]) -> pl.DataFrame:
         return empty
     table = csv.read_csv(
         pa.BufferReader(pa.py_buffer(bytes(block))),
-        read_options=csv.ReadOptions(column_names=list(columns)),
+        read_options=csv.ReadOptions(column_names=list(columns), block_size=len(block)),  # a row may be of any length
         parse_options=csv.ParseOptions(newlines_in_values=True),
         # In CSV, Postgres writes NULL as an unquoted empty field, and an empty string as "".
         convert_options=csv.ConvertOptions(

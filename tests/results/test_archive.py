@@ -9,7 +9,7 @@ import sqlalchemy
 
 from infra.database import copy_out
 from reelabel.errors import ConfigurationError
-from tasks.database.tables import RESULT
+from tasks.database.tables import EVALUATION, RESULT
 from tasks.plans.lease import Work, claim
 from tasks.results import archive
 from tasks.results.archive import archive_dataset, restore_dataset
@@ -116,6 +116,20 @@ def test_a_large_table_is_archived_in_several_files(db, objects, tmp_path, monke
     restore_dataset(db, objects, f"{tmp_path}/archive", notify=ignore)
 
     assert len(list((tmp_path / "archive" / "result").iterdir())) == 2
+    assert rows_of(db) == before
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_row_of_several_megabytes_is_archived(db, objects, tmp_path):
+    body = {"name": "x" * 3 * 1024**2}
+    with db.begin() as connection:
+        row = {"evaluation_id": uuid4(), "dataset": "d", "manifest_uri": "m", "body": body}
+        connection.execute(EVALUATION.insert().values(row))
+    before = rows_of(db)
+
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=ignore)
+    restore_dataset(db, objects, f"{tmp_path}/archive", notify=ignore)
+
     assert rows_of(db) == before
 
 
