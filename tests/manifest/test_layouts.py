@@ -414,10 +414,27 @@ def test_streamingbench_questions_are_about_the_video_up_to_their_times(tmp_path
     assert found.notes == [f"Left out 1 question of {path} without choices."]
 
 
+def test_sequential_questions_of_streamingbench_are_grouped_by_video(tmp_path):
+    path = streamingbench(tmp_path / "questions_real.json")
+    first, later, other = json.loads(path.read_text())
+    grouped = write(tmp_path / "questions_sqa.json", json.dumps([[first, later], [other]]))
+
+    frame, alone = (valid(read_streamingbench, QuestionFiles(path=each, videos="s3://b")) for each in (grouped, path))
+
+    assert frame.equals(alone)
+
+
+@pytest.mark.parametrize(("published", "end_s"), [("00:24", 24.0), ("00:00:8", 8.0), ("0:02:40", 160.0)])
+def test_streamingbench_times_are_read_as_they_are_published(tmp_path, published, end_s):
+    path = streamingbench(tmp_path / "questions_real.json", time_stamp=published)
+
+    assert valid(read_streamingbench, QuestionFiles(path=path, videos="s3://b"))["end_s"][0] == end_s
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"time_stamp": "50 s"}, "time_stamp '50 s' is not of the form 00:01:30"),
+        ({"time_stamp": "00:12450"}, "time_stamp '00:12450' is not a time"),
         ({"answer": "C"}, "the answer 'C' is not the letter of one of its 2 choices"),
         ({"options": "A. A cup."}, "options 'A. A cup.' is not a list of texts"),
         ({"question": 7}, "question 7 is not a valid string"),

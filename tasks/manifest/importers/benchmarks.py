@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import partial
+from itertools import chain
 from pathlib import PurePosixPath
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ import polars as pl
 
 from infra.errors import ManifestError
 from reelabel.text import pluralize, quoted
+from tasks.manifest.cells import parse_seconds
 from tasks.manifest.importers.csv_rows import read_header, read_rows
 from tasks.manifest.importers.imported import (
     ImportedRows,
@@ -181,6 +183,8 @@ def _place(file: Path, number: int) -> str:
 
 def _questions(file: Path) -> list[dict[str, Any]]:
     rows = read_json(file)
+    if isinstance(rows, list) and all(isinstance(each, list) for each in rows):
+        rows = [*chain.from_iterable(rows)]  # StreamingBench's sequential questions are grouped by video
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ManifestError(f"{file} must contain a JSON list of questions.")
     return rows
@@ -266,7 +270,6 @@ def _answer(letter: str, choices: list[str]) -> str:
 
 
 _STREAMINGBENCH = ("task_type", "question", "time_stamp", "answer", "options")
-_CLOCK = re.compile(r"(\d{1,2}):([0-5]\d):([0-5]\d)")
 
 
 def read_streamingbench(source: QuestionFiles) -> ImportedRows:
@@ -305,14 +308,10 @@ def _streamingbench_job(row: dict[str, Any], *, job_id: str, uri: str) -> dict[s
     for name, text in texts.items():
         if not is_text(text) and (text is not None or name != "required_ability"):
             raise ValueError(f"{name} {quoted(text)} is not a valid string")
-    clock = _CLOCK.fullmatch(str(row["time_stamp"]))
-    if clock is None:
-        raise ValueError(f"time_stamp {quoted(row['time_stamp'])} is not of the form 00:01:30")
     if not isinstance(row["options"], list) or not all(is_text(option) for option in row["options"]):
         raise ValueError(f"options {quoted(row['options'])} is not a list of texts")
     choices = strip_letters(row["options"])
     answer = _answer(str(row["answer"]), choices)
-    hours, minutes, seconds = map(int, clock.groups())
     return {
         "job_id": job_id,
         "video_uri": uri,
@@ -321,7 +320,7 @@ def _streamingbench_job(row: dict[str, Any], *, job_id: str, uri: str) -> dict[s
         "answer": answer,
         "task": row["task_type"],
         "subtask": row.get("required_ability"),
-        "end_s": float(hours * 3600 + minutes * 60 + seconds),
+        "end_s": parse_seconds(str(row["time_stamp"]), "time_stamp"),  # a few are published as 00:24, or 00:00:8
     }
 
 
