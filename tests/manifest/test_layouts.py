@@ -138,6 +138,7 @@ def test_anything_but_mvbench_is_refused(tmp_path, text, message):
     ("changed", "message"),
     [
         ({"start": "0:05"}, "start '0:05' is not a number of seconds"),
+        ({"start": 10**400}, "int too large to convert to float"),
         ({"candidates": "a door"}, "candidates 'a door' is not a list"),
         ({"candidates": ["a door", 1]}, "candidate 1 1 is not a valid string"),
         ({"video": None}, "video None is not a valid string"),

@@ -69,6 +69,7 @@ def test_a_sample_that_cannot_be_read_is_rejected_alone(tmp_path):
         *(("good.mp4", b"v"), ("good.json", b'{"kind": "x"}'), ("none.json", b"{}")),
         *(("list.mp4", b"v"), ("list.json", b"[]"), ("deep.mp4", b"v"), ("deep.json", b"[" * 100_000)),
         *(("long.mp4", b"v"), ("long.json", b'"' + b"x" * 1024**2), ("bytes.mp4", b"v"), ("bytes.json", b"\xff")),
+        *(("text.mp4", b"v"), ("text.json", b"{,")),
     )
     with tarfile.open(tmp_path / "a.tar", "a") as archive:
         for name, kind in (("folder.mp4", tarfile.DIRTYPE), ("link.mp4", tarfile.SYMTYPE)):
@@ -85,8 +86,22 @@ def test_a_sample_that_cannot_be_read_is_rejected_alone(tmp_path):
     assert rejected["a.tar, sample deep"] == "its JSON is nested too deeply."
     assert rejected["a.tar, sample long"] == "long.json has 1,048,577 bytes, which is too long for a field."
     assert rejected["a.tar, sample bytes"] == "bytes.json is not UTF-8."
+    assert rejected["a.tar, sample text"].startswith("text.json is not JSON (")
     assert "link" in rejected["a.tar#link.mp4"]
-    assert len(rejected) == 6
+    assert len(rejected) == 7
+
+
+def test_a_number_that_is_too_large_rejects_its_sample_alone(tmp_path):
+    pack(
+        tmp_path / "a.tar",
+        *(("good.mp4", b"v"), ("good.json", b'{"from": 1}')),
+        *(("huge.mp4", b"v"), ("huge.json", b'{"from": 1%s}' % (b"0" * 400))),
+    )
+
+    found = read(read_webdataset, tmp_path, start_s="from")
+
+    assert [row["start_s"] for row in found.rows] == [1.0]
+    assert faults(found) == [("a.tar, sample huge", "int too large to convert to float.")]
 
 
 def test_each_row_of_a_table_is_a_job_that_refers_to_its_bytes():

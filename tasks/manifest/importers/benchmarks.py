@@ -206,8 +206,8 @@ def _mvbench_job(
         "answer": row["answer"],
         "task": "mvbench",
         "subtask": subtask,
-        "start_s": row.get("start"),
-        "end_s": row.get("end"),
+        "start_s": _seconds(row.get("start")),
+        "end_s": _seconds(row.get("end")),
     }
 
 
@@ -223,6 +223,10 @@ def _require_types(row: dict[str, Any]) -> None:
     for name in ("start", "end"):
         if not isinstance(row.get(name), float | int | None):
             raise ValueError(f"{name} {quoted(row[name])} is not a number of seconds")  # noqa: TRY004
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def _subtask(file: Path) -> str:

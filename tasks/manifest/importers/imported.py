@@ -51,11 +51,14 @@ class ImportedRows:
     _unread: list[tuple[str, str, str, object]] = field(default_factory=list, repr=False)
 
     def add(self, place: str, read: Callable[[], dict[str, Any]], *, job_id: object, given: object) -> None:
-        """Add the row that `read` returns, or reject `given`, the row of the source, if it raises ValueError."""
+        """Add the row that `read` returns, or reject `given`, the row of the source, if it raises ValueError.
+
+        So it does for integers that are too large for a float, which are an OverflowError.
+        """
         try:
             row = read()
             _check_texts(row)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             self.reject(place, str(error), job_id=job_id, given=given)
         else:
             self.rows.append(row)

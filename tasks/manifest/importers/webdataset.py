@@ -102,7 +102,10 @@ def _fields_of(source: VideoFiles, sample: _Sample) -> dict[str, Any] | ValueErr
 def _read_fields(source: VideoFiles, sample: _Sample) -> Iterator[tuple[str, Any]]:
     by_ending = [name for name in source.fields if name in sample.members and name != _JSON]
     if len(by_ending) < len(source.fields) and _JSON in sample.members:
-        values = json.loads(_read(source, sample, _JSON))
+        try:
+            values = json.loads(_read(source, sample, _JSON))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{sample.members[_JSON]} is not JSON ({error.msg} at character {error.pos})") from None
         if not isinstance(values, dict):
             raise ValueError(f"{sample.members[_JSON]} is not a JSON object")
         yield from values.items()
