@@ -19,6 +19,7 @@ from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
+from tasks.manifest.cells import parse_list
 from tasks.manifest.importers.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
 from tasks.manifest.importers.csv_rows import import_csv, read_mapped
 from tasks.manifest.importers.imported import QuestionFiles
@@ -82,7 +83,7 @@ class ImportOptions(BaseModel):
     prompt: str | None = None
     """For videos: the question about each."""
     choices: str | None = None
-    """For videos: its choices, separated by bars, such as 'yes|no'."""
+    """For videos: its choices, separated by bars, such as 'yes|no', or as a JSON list."""
 
     @property
     def by_name(self) -> dict[str, str]:
@@ -114,7 +115,7 @@ def read_source(
             uri=absolute_uri(path),
             objects=videos or ObjectStore(),
             prompt=options.prompt,
-            choices=[part.strip() for part in options.choices.split("|")] if options.choices else (),
+            choices=_parse_choices(options.choices) if options.choices else (),
             columns=columns,
         )
         return VIDEO_LAYOUTS[layout](source)
@@ -126,6 +127,13 @@ def read_source(
         columns=columns,
     )
     return LAYOUTS[layout](questions)
+
+
+def _parse_choices(text: str) -> list[str]:
+    try:
+        return parse_list(text, "--choices")
+    except ValueError as error:
+        raise ConfigurationError(f"{error}.") from None
 
 
 def _read_by_name(path: str, columns: dict[str, str]) -> ImportedRows:

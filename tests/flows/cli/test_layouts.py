@@ -45,6 +45,16 @@ def test_videos_are_found_in_the_folders_that_they_must_lie_in_also_from_above(t
     assert [Path(uri).parent.name for uri in pl.read_parquet("jobs.parquet")["video_uri"]] == ["a", "b"]
 
 
+def test_choices_of_all_videos_may_contain_bars_in_a_json_list(tmp_path):
+    (tmp_path / "clip.mp4").touch()
+
+    options = [ImportOptions(layout="folder", prompt="Day?", choices=text) for text in ('["yes", "no|never"]', "[1]")]
+
+    assert read_source(str(tmp_path), options[0]).rows[0]["choices"] == ["yes", "no|never"]
+    with pytest.raises(ConfigurationError, match=r"--choices '\[1\]' contains a value that is not a string"):
+        read_source(str(tmp_path), options[1])
+
+
 def test_a_reviewed_manifest_need_not_lie_where_videos_must(tmp_path, monkeypatch):
     job = {"job_id": "1", "video_uri": "s3://b/a.mp4", "prompt": "Which?", "choices": ["red", "blue"]}
     pl.DataFrame([job]).write_parquet(tmp_path / "jobs.parquet")
