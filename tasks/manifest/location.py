@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from infra.errors import ManifestMissingError
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectMissingError
-from reelabel.sources.object_info import check_unicode
+from reelabel.sources.object_info import WEB_SCHEMES, check_unicode, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -119,7 +119,8 @@ def is_one_file(uri: str) -> bool:
 
 
 def is_glob(uri: str) -> bool:
-    return any(character in uri for character in _GLOB_CHARACTERS)
+    """Whether a URI has glob characters; the queries of web addresses are no globs."""
+    return scheme_of(uri) not in WEB_SCHEMES and any(character in uri for character in _GLOB_CHARACTERS)
 
 
 def folder_of_glob(uri: str) -> str:
@@ -142,6 +143,8 @@ def dataset_name(uri: str) -> str:
     It is the name of the file; if that is a glob or a number, joined to the folders above, up to the first with a
     name: `s3://b/jobs/animals.parquet` gives animals, `s3://b/jobs/dt=2026-11-01/*.parquet` gives jobs-2026-11-01.
     """
+    if scheme_of(uri) in WEB_SCHEMES:
+        uri = redact_uri(uri).partition("?")[0]
     *folders, file = uri.rstrip("/").partition("://")[2].split("/") if "://" in uri else uri.rstrip("/").split("/")
     parts: list[str] = []
     for segment in (file.rsplit(".", 1)[0], *reversed(folders)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, absolute_uri, redact_uri, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, absolute_uri, redact_uri, scheme_of
 from reelabel.text import pluralize
 from tasks.manifest.cells import parse_list
 from tasks.manifest.check import check_row
@@ -80,8 +80,7 @@ class QuestionOnVideos:
     @property
     def name(self) -> str:
         """Name of the manifest and its dataset: that of the folder or video, and a digest of source and question."""
-        is_web = scheme_of(self.source) in WEB_SCHEMES  # whose queries are no globs
-        folder = folder_of_glob(self.source) if is_glob(self.source) and not is_web else self.source
+        folder = folder_of_glob(self.source) if is_glob(self.source) else self.source
         last = redact_uri(folder).partition("?")[0].rpartition("/")[2]
         stem = last.rpartition(".")[0] if suffix_of(last) in VIDEO_SUFFIXES else last
         words = re.sub(r"[^\w-]+", "-", stem).strip("-")

@@ -1,11 +1,16 @@
+from io import BytesIO
+
 import polars as pl
 import pytest
 
 from infra.errors import ManifestError
+from reelabel.options import WebOptions
+from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_manifest, check_row, require_choices
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.location import dataset_name, stat_manifest_files
 from tasks.manifest.table import open_jobs, read_jobs
+from tests.reelabel.sources.web_server import serving
 
 
 def rows(**changed):
@@ -226,6 +231,17 @@ def test_a_file_whose_name_looks_like_a_glob_is_taken_literally(tmp_path, local_
     assert [info.uri for info in stat_manifest_files(f"{tmp_path}/{name}", local_objects)] == [f"{tmp_path}/{name}"]
 
 
+def test_the_query_of_a_web_address_is_no_glob():
+    file = BytesIO()
+    rows().write_parquet(file)
+    objects = ObjectStore(web=WebOptions(allow_networks=["127.0.0.0/8"]))
+    with serving() as server:
+        uri = f"{server.add('/jobs.parquet', body=file.getvalue())}?X-Amz-Signature=ab"
+
+        assert len(read_jobs(uri, objects)) == 3
+        assert [info.uri for info in stat_manifest_files(uri, objects)] == [uri]
+
+
 def test_a_missing_manifest_is_named(tmp_path, local_objects):
     with pytest.raises(ManifestError, match="no manifest file at"):
         read_jobs(str(tmp_path / "gone.parquet"), local_objects)
@@ -245,6 +261,8 @@ def test_a_missing_manifest_is_named(tmp_path, local_objects):
         ("s3://b/jobs/2026-11-01/animals.parquet", "animals"),
         ("s3://b/*.parquet", "b"),
         ("/data/2026/*.parquet", "data-2026"),
+        ("https://h/jobs/animals.parquet?X-Goog-Credential=me.iam.com%2F2026", "animals"),
+        ("https://me:word@h.example/7.parquet", "h.example-7"),
     ],
 )
 def test_a_dataset_is_named_after_its_manifest(uri, name):
