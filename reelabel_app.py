@@ -184,7 +184,9 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
         id_file = Path(folder) / "id"
         words = [*_words(options), "--id-file", str(id_file)]
         for setting, value in (settings or {}).items():
-            words += ["--set", f"{setting}={value if isinstance(value, str) else json.dumps(value)}"]
+            # Texts, numbers (also NumPy's) and paths are written as they are.
+            is_json = value is None or isinstance(value, bool | list | tuple | dict)
+            words += ["--set", f"{setting}={json.dumps(value) if is_json else value}"]
         code, printed = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
         run_id = id_file.read_text().strip() if id_file.exists() else None
     if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(printed)):

@@ -56,7 +56,7 @@ def option_words(options: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, tuple):
             for each in value:
                 yield from (option, str(each))
-        elif value is not None and value is not False and value not in ("", []):  # 0 is a value
+        elif value is not None and value is not False and (value or not isinstance(value, str | list)):  # 0 is a value
             yield option
             if value is not True:
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -196,6 +198,24 @@ def test_a_text_in_place_of_a_list_is_not_taken_apart(tmp_path, monkeypatch):
     (text, _), (listed, _), (_, ids) = commands
     assert [each[each.index("--choices") + 1] for each in (text, listed)] == ["yes|no", '["yes", "no"]']
     assert ids == "clip-7\n"
+
+
+def test_numbers_of_numpy_and_paths_are_options_and_settings(tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr(reelabel_app, "_follow", lambda command: commands.append(command) or (2, ""))
+    settings = {"sampling.num_frames": np.int64(8), "store.uri": tmp_path, "extract.allow_roots": None, "a.b": ["c"]}
+
+    with pytest.raises(ConfigurationError):
+        reelabel_app.backfill(margin_below=np.float64(0.1), limit=np.int64(0), settings=settings)
+
+    [command] = commands
+    assert [command[command.index(name) + 1] for name in ("--margin-below", "--limit")] == ["0.1", "0"]
+    assert [word for before, word in pairwise(command) if before == "--set"] == [
+        "sampling.num_frames=8",
+        f"store.uri={tmp_path}",
+        "extract.allow_roots=null",
+        'a.b=["c"]',
+    ]
 
 
 def follow(script):
