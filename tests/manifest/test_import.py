@@ -358,6 +358,16 @@ def test_unknown_columns_are_named(tmp_path):
     assert import_csv(path).valid().columns == ["job_id", "video_uri", "prompt", "choices"]
 
 
+def test_columns_without_a_name_are_dropped(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,video_uri,prompt,,\na,b,c,,\n")
+
+    found = import_csv(path)
+
+    assert found.valid().rows() == [("a", "b", "c")]
+    assert found.notes[0].startswith(f"Dropped 2 columns of {path}: (unnamed), (unnamed); a manifest has ")
+
+
 def test_a_request_whose_id_cannot_be_written_is_rejected_beside_the_others(tmp_path):
     path = tmp_path / "batch.jsonl"
     path.write_text("\n".join(json.dumps(each) for each in (request(), request(custom_id="\ud83d"))))

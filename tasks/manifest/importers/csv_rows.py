@@ -46,7 +46,7 @@ def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> Imported
     for place, cells in read_rows(path, found):
         read = partial(_row, cells, parts, decimal_comma=decimal_comma)
         found.add(place, read, job_id=cells.get(columns.get("job_id", "")), given=cells)
-    dropped = [name for name in header if name not in columns.values()]
+    dropped = [name or "(unnamed)" for name in header if name not in columns.values()]
     if dropped:
         found.notes.append(
             f"Dropped {pluralize(len(dropped), 'column')} of {path}: {shorten(', '.join(dropped))}; a manifest has "
@@ -203,7 +203,8 @@ def read_header(path: Path) -> list[str]:
     """Read the column names of a CSV file with commas, semicolons or tabs."""
     with _opened(path) as rows:
         _, names = next(rows, (1, []))
-    duplicates = sorted({name for name in names if names.count(name) > 1})
+    # Spreadsheets export empty columns without a name.
+    duplicates = sorted({name for name in names if name and names.count(name) > 1})
     if duplicates:
         raise ManifestError(f"{path} has duplicate columns: {', '.join(duplicates)}; rename or remove one of each.")
     return names
