@@ -39,7 +39,7 @@ _DONE_WITH_FAILURES = 1
 _WRONG_USE = 2
 _INTERRUPTED = 130
 _POLL_S = 0.2
-_KEPT_LINES = 20
+_KEPT_LINES = 50  # more than the longest error, that of a manifest, has
 _ERROR = re.compile(r".*^[a-z_]+: (.*)", re.DOTALL | re.MULTILINE)  # greedy: the last one, with its further lines
 _FRAME = re.compile(r"[╭╮╰╯│─]+")  # of the box around an error of usage
 

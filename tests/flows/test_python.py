@@ -16,8 +16,9 @@ import polars as pl
 import pytest
 
 import reelabel_app
-from infra.errors import RunFailedError
+from infra.errors import ManifestError, RunFailedError
 from reelabel.errors import ConfigurationError
+from tasks.manifest.rejects import shorten_list
 from tests.clips import write_clip
 from tests.wait import until
 
@@ -223,12 +224,21 @@ def follow(script):
 
 
 def test_what_a_command_prints_is_printed_and_its_last_errors_are_kept(capsys):
-    code, kept = follow("import sys; print('out'); [print(n, file=sys.stderr) for n in range(30)]; sys.exit(3)")
+    code, kept = follow("import sys; print('out'); [print(n, file=sys.stderr) for n in range(60)]; sys.exit(3)")
 
     assert code == 3
-    assert kept.split() == [str(number) for number in range(10, 30)]
+    assert kept.split() == [str(number) for number in range(10, 60)]
     shown = capsys.readouterr()
-    assert (shown.out, len(shown.err.split())) == ("out\n", 30)
+    assert (shown.out, len(shown.err.split())) == ("out\n", 60)
+
+
+def test_an_error_that_lists_many_faults_begins_with_the_name_of_the_manifest():
+    faults = shorten_list([f"Fault {number}." for number in range(99)])
+    message = f"manifest_invalid: {ManifestError('jobs.parquet is not a valid manifest:', faults)}"
+
+    code, printed = follow(f"import sys; print({message!r}, file=sys.stderr); sys.exit(2)")
+
+    assert str(reelabel_app._error(code, printed)).startswith("jobs.parquet is not a valid manifest: - Fault 0.")
 
 
 @pytest.mark.parametrize("end", ["sys.exit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
