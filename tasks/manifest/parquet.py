@@ -23,6 +23,7 @@ from tasks.manifest.cells import bytes_to_id, parse_list
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.row_batches import (
     BATCH_BYTES,
+    UNREADABLE,
     ParquetTable,
     plain_schema,
     shorten_texts,
@@ -178,7 +179,7 @@ def _opened(uri: str, path: Path) -> Iterator[ParquetTable]:
 def _reading(uri: str, path: Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise ManifestError(f"{uri} {_why_unreadable(path, error)}.") from None
 
 

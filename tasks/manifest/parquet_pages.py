@@ -62,9 +62,10 @@ def read_pages(file: ByteFile, chunk: parquet.ColumnChunkMetaData) -> Iterator[P
             kinds = [header[kind] for kind in (_DATA, _DICTIONARY, _DATA_V2) if kind in header]
             stored_bytes = header[_STORED_BYTES]
             page = Page(header[_KIND] in _DATA_KINDS, header[_PLAIN_BYTES], kinds[0][_VALUES] if kinds else 0)
+            is_negative = min(stored_bytes, page.size_bytes, page.values) < 0
         except (LookupError, TypeError, ValueError, OverflowError, OSError, RecursionError):
             raise pa.ArrowInvalid("the header of a page cannot be read") from None
-        if min(stored_bytes, page.size_bytes, page.values) < 0:
+        if is_negative:
             raise pa.ArrowInvalid("a page has a negative size")
         yield page
         start = file.tell() + stored_bytes

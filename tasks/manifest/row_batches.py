@@ -33,6 +33,8 @@ _PREFIXES = "DELTA_BYTE_ARRAY"
 _TEXTS = {"STRING", "NONE", "ENUM", "JSON"}
 _BUFFER_BYTES = 1024**2
 _MIB = 1024**2
+# What reading a damaged file raises; the last for the names of columns.
+UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class ParquetTable:

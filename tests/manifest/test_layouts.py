@@ -213,6 +213,14 @@ def test_letters_are_removed_from_choices_only_if_they_number_them(choices, stri
     assert strip_letters(choices) == stripped
 
 
+def test_a_text_that_is_not_utf_8_is_damage(tmp_path):
+    path = videomme(tmp_path / "test.parquet", question="What is red?")
+    path.write_bytes(path.read_bytes().replace(b"What is red?", b"What is r\xffd?"))
+
+    with pytest.raises(ManifestError, match=r"Cannot read .* as Parquet: .*UTF8"):
+        valid(read_videomme, QuestionFiles(path=path))
+
+
 def test_a_videomme_question_may_have_no_known_answer(tmp_path):
     frame = valid(read_videomme, QuestionFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
 

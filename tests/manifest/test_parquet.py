@@ -50,6 +50,7 @@ WHOLE = as_parquet(COLUMNS | CHOICES)
         pytest.param(WHOLE[:-200], "is cut short: its end is missing; copy or write it again.", id="cut short"),
         pytest.param(WHOLE[:-8] + b"\xff\xff\xff\x7fPAR1", "is damaged (Parquet file size", id="damaged footer"),
         pytest.param(WHOLE[:4] + b"\xff" * 40 + WHOLE[44:], "is damaged (", id="damaged pages"),
+        pytest.param(WHOLE.replace(b"prompt", b"pr\xffmpt"), "is damaged (", id="damaged names"),
         pytest.param(encrypted(plaintext_footer=False), "is encrypted; write it without", id="encrypted"),
         pytest.param(encrypted(plaintext_footer=True), "is encrypted; write it without", id="encrypted columns"),
         pytest.param(b"job_id,video_uri\n", "is not a Parquet file; `reelabel manifest import` converts", id="CSV"),

@@ -60,3 +60,13 @@ def test_a_damaged_header_is_refused_and_never_read_without_end():
             refused += 1
 
     assert refused > 100
+
+
+def test_a_size_that_is_no_number_is_damage():
+    data = bytearray(written(use_dictionary=False).getvalue())
+    chunk = parquet.read_metadata(BytesIO(bytes(data))).row_group(0).column(0)
+    header = bytes.fromhex("15 00 11 15 02 2c 15 02 00 00")  # the second field is a boolean
+    data[chunk.data_page_offset : chunk.data_page_offset + len(header)] = header
+
+    with pytest.raises(pa.ArrowInvalid, match="the header of a page cannot be read"):
+        list(read_pages(BytesIO(bytes(data)), chunk))

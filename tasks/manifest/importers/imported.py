@@ -10,7 +10,6 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
@@ -18,7 +17,7 @@ from reelabel.sources.object_info import scheme_of
 from reelabel.text import named, quoted, read_error, shorten
 from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_later_duplicates
 from tasks.manifest.rejects import VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
-from tasks.manifest.row_batches import ParquetTable, plain_schema
+from tasks.manifest.row_batches import UNREADABLE, ParquetTable, plain_schema
 from tasks.manifest.schema import COLUMNS, ROW
 
 if TYPE_CHECKING:
@@ -180,8 +179,9 @@ def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, l
                 left_bytes -= batch.nbytes
                 if left_bytes < 0:
                     raise ManifestError(f"{uri} has more than {_MAX_BYTES >> 20} MiB of {layout}'s columns; split it.")
+                batch.validate(full=True)
                 read.append(pl.from_arrow(batch))
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise ManifestError(f"Cannot read {uri} as Parquet: {read_error(error)}.") from None
     return pl.concat(map(pl.DataFrame, read))
 

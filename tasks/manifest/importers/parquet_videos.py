@@ -15,7 +15,7 @@ from reelabel.sources.members import RangedFile
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from tasks.manifest.importers.imported import ImportedRows, require_columns
-from tasks.manifest.row_batches import ParquetTable, plain_schema
+from tasks.manifest.row_batches import UNREADABLE, ParquetTable, plain_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
             archive = RangedFile(RemoteArchive(source.objects, info), block_bytes=_BLOCK_BYTES)
             with ParquetTable(archive, uri=redact_uri(info.uri)) as table:
                 _add_rows(found, source, info, table)
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise ManifestError(f"Cannot read {redact_uri(info.uri)} as Parquet: {reason}.") from None
     return found
