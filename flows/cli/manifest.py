@@ -15,7 +15,7 @@ from flows.cli.options import example, with_options
 from flows.cli.survey import survey
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_info import absolute_uri, scheme_of
+from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
@@ -104,6 +104,10 @@ def read_source(
         if getattr(options, name):
             takers = ", ".join(each for each, taken in _LAYOUT_OPTIONS.items() if each and name in taken)
             raise ConfigurationError(f"--{name.replace('_', '-')} is for --layout {takers}; leave it out.")
+    if layout not in VIDEO_LAYOUTS and scheme_of(path) is not None:
+        raise ConfigurationError(
+            f"{redact_uri(path)} is not a local path; copy it to this machine, and import the copy."
+        )
     if layout is None:
         return _read_by_name(path, columns)
     if layout in REVIEW_LAYOUTS:

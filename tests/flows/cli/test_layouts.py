@@ -55,6 +55,20 @@ def test_choices_of_all_videos_may_contain_bars_in_a_json_list(tmp_path):
         read_source(str(tmp_path), options[1])
 
 
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("s3://b/jobs.csv", {}),
+        ("https://h/batch.jsonl", {}),
+        ("s3://b/test.parquet", {"layout": "videomme"}),
+        ("s3://b/export.json", {"layout": "label-studio", "manifest": "jobs.parquet"}),
+    ],
+)
+def test_questions_elsewhere_must_be_copied_first(source, options):
+    with pytest.raises(ConfigurationError, match=f"^{source} is not a local path; copy it to this machine"):
+        read_source(source, ImportOptions(**options))
+
+
 def test_a_reviewed_manifest_need_not_lie_where_videos_must(tmp_path, monkeypatch):
     job = {"job_id": "1", "video_uri": "s3://b/a.mp4", "prompt": "Which?", "choices": ["red", "blue"]}
     pl.DataFrame([job]).write_parquet(tmp_path / "jobs.parquet")
