@@ -125,4 +125,4 @@ def figure(value: float, unit: str) -> str:
         return size(value)
     if unit == "s":
         return duration(value)
-    return number(value) if value == round(value) else f"{value:.3g}"
+    return number(value) if value == round(value) or value >= _LARGE else f"{value:.3g}"
