@@ -122,6 +122,13 @@ def test_a_table_tells_what_a_run_on_the_surveyed_clips_costs(survey):
     assert "chunks" not in table
 
 
+@pytest.mark.parametrize(("num_frames", "text"), [(1, "keyframes, 1 frame"), (-1, "keyframes, every frame")])
+def test_a_table_tells_how_many_frames_a_run_shows(survey, num_frames, text):
+    every = replace(survey, sampling=Sampling(num_frames=num_frames).to_dict())
+
+    assert dict(amount(every))["sampler"] == text
+
+
 def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
     rates = survey.rates
     assert rates.clips == 5
