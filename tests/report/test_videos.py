@@ -206,6 +206,14 @@ def test_frames_stand_in_their_scenes_and_only_the_first_card_is_open():
     assert [card.partition(">")[0].endswith(" open") for card in (first, other)] == [True, False]
 
 
+def test_the_tags_of_a_single_frame_are_drawn_over_the_whole_width():
+    part = {"start_s": 0.0, "end_s": 0.0, "caption": "a dog", "tags": [{"text": "park", "score": 0.2}]}
+
+    page = render_videos(videos_report(shown(duration_s=0.0, scenes=[], parts=1) | {"parts": [part]}))
+
+    assert '<rect x="1%" width="98%" y="2" height="18" opacity="1"/>' in page
+
+
 def test_the_strongest_tags_by_score_and_time_are_drawn():
     tags = [("short", 0.9, 1), ("long", 0.4, 9), ("weak", 0.01, 9), *((f"tag {at}", 0.2, 9) for at in range(6))]
     parts = [
