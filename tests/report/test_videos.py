@@ -229,6 +229,23 @@ def test_the_strongest_tags_by_score_and_time_are_drawn():
     assert 'opacity="1"' in card
 
 
+def test_a_tag_of_every_chunk_is_drawn_before_one_of_a_single_chunk_even_if_their_cosines_are_negative():
+    tags = [[("always", -0.02), ("low", -0.05)], [("always", -0.02), ("once", -0.03)], [("always", -0.02)]]
+    parts = [
+        {
+            "start_s": at,
+            "end_s": at + 1,
+            "caption": None,
+            "tags": [{"text": text, "score": score} for text, score in each],
+        }
+        for at, each in enumerate(tags)
+    ]
+
+    [card] = cards_of(render_videos(videos_report(shown() | {"parts": parts}))).values()
+
+    assert "by their score: always, once, low." in card
+
+
 def test_a_page_stays_small_by_leaving_out_frames_then_chunks_then_videos():
     big = [shown(f"film-{at}", image=PIXEL + "A" * 40_000) for at in range(60)]
     long = [shown(f"film-{at}", frames=0, parts=1_000) for at in range(20)]
