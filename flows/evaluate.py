@@ -127,4 +127,6 @@ def summarize(evaluation: Evaluation) -> str:
     """Summarize an evaluation in a sentence."""
     known = pluralize(evaluation.known, "known answer")
     accuracies = ", ".join(f"{spec.name} {spec.accuracy.value:.1%}" for spec in evaluation.specs if spec.accuracy)
+    if not accuracies:
+        return f"No candidate has a label to compare with {known}; check the failures."
     return f"Accuracy on {known}: {accuracies}; compared with {evaluation.baseline}."

@@ -75,7 +75,7 @@ def first_control(text: str) -> str:
     """Return the first character of a text that cannot be printed, as `U+202E`; empty if there is none."""
     if text.isprintable():
         return ""
-    return next((f"U+{ord(each):04X}" for each in text if not each.isprintable() and each not in _JOINERS), "")
+    return next((f"U+{ord(each):04X}" for each in text if category(each) in _HIDDEN and each not in _JOINERS), "")
 
 
 def _picture(code: int) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from infra.temporary import temporary_folder
 from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
 from tasks.description.describer import CutFiles, VideoDescriber
@@ -105,13 +107,14 @@ def open_describer(
 def _read(uri: str, objects: ObjectStore) -> Bank:
     if "://" not in uri:
         return read_bank(Path(uri).expanduser())
+    is_web = (scheme_of(uri) or "").lower() in {"http", "https"}  # whose query is not part of the name
     with temporary_folder("bank") as folder:
-        copy = folder / f"bank{Path(uri).suffix}"
+        copy = folder / f"bank{Path(urlsplit(uri).path if is_web else uri).suffix}"
         try:
             copy.write_bytes(objects.read(uri, max_bytes=MAX_BYTES))
         except ObjectError as error:
-            raise ConfigurationError(f"Cannot read the bank {uri}: {error.message}") from None
+            raise ConfigurationError(f"Cannot read the bank {redact_uri(uri)}: {error.message}") from None
         try:
             return read_bank(copy)
         except ConfigurationError as error:
-            raise ConfigurationError(error.message.replace(str(copy), uri)) from None
+            raise ConfigurationError(error.message.replace(str(copy), redact_uri(uri))) from None

@@ -56,7 +56,7 @@ class BankFiles(SealedFiles):
             texts = json.loads(self.objects.read(uri))
         except (ObjectError, ValueError):
             texts = None
-        if texts is None or bank_digest(texts) != digest:
+        if not isinstance(texts, list) or bank_digest(texts) != digest:
             raise ConfigurationError(
                 f"The bank {uri} of the earlier run is missing or was altered; describe again with the bank's file."
             )

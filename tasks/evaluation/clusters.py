@@ -48,3 +48,20 @@ def design_effect(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint
     deviations = values - values.mean()
     independent = float((deviations**2).sum()) * len(values) / max(1, len(values) - 1)
     return max(1.0, sum_variance(deviations, clusters) / independent) if independent else 1.0
+
+
+def design_effects(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Return the design effects of the first value with zeros instead of all others, of the first two, and so on."""
+    _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    by_cluster = np.argsort(places, kind="stable")
+    ended = np.cumsum(values[by_cluster])
+    before = np.empty(len(values))  # sum of the earlier values of the same cluster
+    before[by_cluster] = ended - values[by_cluster]
+    before -= np.concatenate([[0.0], ended[np.cumsum(sizes) - 1]])[places]
+    sums, count, jobs = np.cumsum(values), len(sizes), len(values)
+    means = sums / jobs
+    squares = np.cumsum(values * (2 * before + values))  # of the sums of clusters
+    between = squares - 2 * means * np.cumsum(values * sizes[places]) + means**2 * float((sizes**2).sum())
+    independent = (np.cumsum(values**2) - means * sums) * jobs / max(1, jobs - 1)
+    clustered = between * count / max(1, count - 1)
+    return np.maximum(1.0, np.divide(clustered, independent, out=np.ones(jobs), where=independent > 0))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from infra.errors import ManifestError
-from tasks.evaluation.clusters import design_effect
+from tasks.evaluation.clusters import design_effect, design_effects
 from tasks.evaluation.significance import Z, paired_low
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def prove_margin(sample: PairedAnswers, within: float) -> RouteProof:
     """
     belows, gained, lost = _discordant(sample)
     effect, jobs = _design_effect(sample), len(sample.margins)
-    at_most = -paired_low(gained=gained / effect, lost=lost / effect, jobs=jobs / effect)
+    effects = np.maximum(effect, _effects_by_margin(sample, belows))
+    at_most = -paired_low(gained=gained / effects, lost=lost / effects, jobs=jobs / effects)
     # From the largest margin that keeps a first answer: with the one after it, all answers are the dense sampler's.
     stays = np.logical_and.accumulate((at_most[:-1] <= within)[::-1])[::-1]
     below = float(belows[:-1][stays.argmax()]) if stays.any() else None
@@ -207,7 +208,7 @@ def prove_loss(sample: PairedAnswers, below: float, *, name: str = "") -> Proven
     kept = (sample.margins >= below) & np.isfinite(sample.margins)  # the others are the dense sampler's anyway
     gained = int((kept & sample.first_right & ~sample.second_right).sum())
     lost = int((kept & ~sample.first_right & sample.second_right).sum())
-    jobs, effect = len(sample.margins), _design_effect(sample)
+    jobs, effect = len(sample.margins), max(_design_effect(sample), _design_effect(sample, kept))
     ends = paired_low(
         gained=np.array([gained, lost]) / effect, lost=np.array([lost, gained]) / effect, jobs=jobs / effect
     )
@@ -233,9 +234,19 @@ def _discordant(
     return belows, counts[0], counts[1]
 
 
-def _design_effect(sample: PairedAnswers) -> float:
-    """Return the design effect of the differences between both answers, which bounds that of every margin."""
-    return design_effect(sample.second_right.astype(np.float64) - sample.first_right, sample.videos)
+def _design_effect(sample: PairedAnswers, kept: npt.NDArray[np.bool_] | None = None) -> float:
+    """Return the design effect of the differences between both answers, or of those of jobs that keep their first."""
+    differences = sample.second_right.astype(np.float64) - sample.first_right
+    return design_effect(differences if kept is None else np.where(kept, differences, 0.0), sample.videos)
+
+
+def _effects_by_margin(sample: PairedAnswers, belows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the design effect at each margin: answers may depend on their video the more, the surer they are."""
+    differences = sample.second_right.astype(np.float64) - sample.first_right
+    order = np.argsort(-sample.margins, kind="stable")
+    kept = np.where(np.isfinite(sample.margins), differences, 0.0)[order]
+    counts = len(order) - np.searchsorted(np.sort(sample.margins), belows)
+    return np.array([1.0, *design_effects(kept, sample.videos[order])])[counts]
 
 
 def _count_frames(frames: npt.NDArray[np.int64], views: npt.NDArray[np.uint64]) -> int:

@@ -51,7 +51,7 @@ def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt
 
 
 def paired_low(
-    *, gained: npt.NDArray[np.float64], lost: npt.NDArray[np.float64], jobs: float
+    *, gained: npt.NDArray[np.float64], lost: npt.NDArray[np.float64], jobs: float | npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return lower ends of 95% confidence intervals of differences between two proportions of the same jobs.
 

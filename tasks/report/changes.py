@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 _MAX_RUNS = 6
 _MAX_MOVES = 8
 _MAX_CHANGED = 60
+# Runs that describe the manifest's videos have no labels to compare.
+_ASKS = RUN.c.spec_id.not_in(select(SPEC.c.spec_id).where(SPEC.c.body.has_key("job")))
 
 
 def earlier_runs(connection: Connection, run: RowMapping) -> list[RowMapping]:
-    """Read this run and the latest earlier ones with the same manifest and dataset, newest first.
+    """Read this run and the latest earlier ones that asked about the same manifest and dataset, newest first.
 
     The latest run with another spec is always included.
     """
@@ -36,6 +38,7 @@ def earlier_runs(connection: Connection, run: RowMapping) -> list[RowMapping]:
             RUN.c.manifest_uri == run["manifest_uri"],
             RUN.c.dataset == run["dataset"],
             RUN.c.started_at <= run["started_at"],
+            _ASKS,
         )
         .order_by(RUN.c.started_at.desc())
     )
@@ -46,7 +49,8 @@ def earlier_runs(connection: Connection, run: RowMapping) -> list[RowMapping]:
 
 def count_other_ways(connection: Connection, run: RowMapping) -> int:
     """Count the other specs and datasets under which the run's manifest was answered, at any time."""
-    way = select(RUN.c.dataset, RUN.c.spec_id).where(RUN.c.manifest_uri == run["manifest_uri"]).distinct().subquery()
+    asked = (RUN.c.manifest_uri == run["manifest_uri"], _ASKS)
+    way = select(RUN.c.dataset, RUN.c.spec_id).where(*asked).distinct().subquery()
     is_other = (way.c.dataset != run["dataset"]) | (way.c.spec_id != run["spec_id"])
     return connection.execute(select(func.count()).select_from(way).where(is_other)).scalar_one()
 

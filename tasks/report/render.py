@@ -274,7 +274,9 @@ def _time_ticks(end_s: float, start_s: float = 0) -> list[tuple[float, str]]:
     """Return times from `start_s` to `end_s` for an axis, in seconds and as text."""
     length_s = end_s - start_s
     step = next((step for step in _TICK_STEPS_S if length_s / step <= _MOST_TICKS), max(length_s / _MOST_TICKS, 1))
-    unit, name = (1, "s") if end_s < 2 * _MINUTE_S else (60, "min") if end_s < 2 * _HOUR_S else (_HOUR_S, "h")
+    units = ((_HOUR_S, "h"), (_MINUTE_S, "min"), (1, "s"))
+    # A tenth of the unit must not exceed a step, or ticks late in a video would have the same text.
+    unit, name = next(each for each in units if each[0] == 1 or (end_s >= 2 * each[0] and 10 * step >= each[0]))
     ticks = range(math.ceil(start_s / step), math.floor(end_s / step) + 1)
     return [(at * step, f"{round(at * step / unit, 1):g} {name}") for at in ticks]
 

@@ -228,5 +228,9 @@ def _tags_over_time(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[
     for part in parts:
         for tag in part["tags"]:
             found[tag["text"]].append((part["start_s"], part["end_s"], tag["score"]))
-    weights = {text: sum((end_s - start_s) * score for start_s, end_s, score in found[text]) for text in found}
+    # Cosines may be negative: more time must not make a tag weaker.
+    least = min((score for cells in found.values() for _, _, score in cells if score < 0), default=0.0)
+    weights = {
+        text: sum((end_s - start_s) * (score - least) for start_s, end_s, score in found[text]) for text in found
+    }
     return sorted(found.items(), key=lambda item: -weights[item[0]])[:_TAG_ROWS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from reelabel.sampling.spec import EVERY
 from reelabel.text import pluralize
 from tasks.domain.cost import format_price
 from tasks.domain.coverage import DOCS_PAGE
@@ -68,8 +69,8 @@ def _have(estimate: Estimate) -> str:
 
 def amount(survey: Survey) -> Iterator[tuple[str, str]]:
     """Yield the costs of a run without a cache, as names and values."""
-    sampler = survey.sampling["sampler"]
-    yield "sampler", f"{sampler}, {survey.sampling['num_frames']} frames"
+    sampler, frames = survey.sampling["sampler"], survey.sampling["num_frames"]
+    yield "sampler", f"{sampler}, {'every frame' if frames == EVERY else pluralize(frames, 'frame')}"
     yield "dense sampler", count(survey.dense.clips) + " clips"
     for name, estimate, shown in (
         ("chunks", survey.chunks, number),
@@ -125,4 +126,4 @@ def figure(value: float, unit: str) -> str:
         return size(value)
     if unit == "s":
         return duration(value)
-    return number(value) if value == round(value) else f"{value:.3g}"
+    return number(value) if value == round(value) or value >= _LARGE else f"{value:.3g}"

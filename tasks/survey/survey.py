@@ -38,7 +38,7 @@ class Share:
         name: The property: a code, or a value such as a codec.
         clips: Number among all clips.
         seen: Number among the surveyed clips.
-        example: URI of one of them, or the message of a failure; may be empty.
+        example: URI of one of them, redacted, or the message of a failure; may be empty.
     """
 
     name: str
@@ -198,7 +198,8 @@ def compile_survey(
 
     def share(name: str, has: pl.Expr) -> Share:
         found = usable.filter(has)["uri"]
-        return Share(name=name, clips=estimate(len(found)), seen=len(found), example=found[0] if len(found) else "")
+        example = redact_uri(found[0]) if len(found) else ""
+        return Share(name=name, clips=estimate(len(found)), seen=len(found), example=example)
 
     def kinds(column: str) -> tuple[Share, ...]:
         counts = _count_by(usable, column)

@@ -42,6 +42,10 @@ def test_a_bank_is_read_from_text_and_csv(write, content, name):
     assert read_bank(write(content, name)).texts == TEXTS
 
 
+def test_a_text_may_have_spaces_of_other_scripts(write):
+    assert read_bank(write("赤い\u3000車\nNew\u00a0York\n")).texts == ("赤い\u3000車", "New\u00a0York")
+
+
 def test_a_bank_is_read_from_parquet(tmp_path):
     path = tmp_path / "bank.parquet"
     pl.DataFrame({"text": TEXTS, "id": [1, 2, 3]}).write_parquet(path)

@@ -30,10 +30,11 @@ def test_texts_come_back_by_their_digest(files):
     assert files.read_texts(digest).texts == TEXTS
 
 
-def test_texts_that_were_altered_or_are_gone_are_refused(files, tmp_path):
+@pytest.mark.parametrize("altered", ['["a cat"]', "5", "null", "{"])
+def test_texts_that_were_altered_or_are_gone_are_refused(files, tmp_path, altered):
     digest = files.save_texts(TEXTS)
     [path] = (tmp_path / "banks").iterdir()
-    path.write_text(path.read_text().replace("dog", "cat"))
+    path.write_text(altered)
 
     for wrong in (digest, "0" * 32):
         with pytest.raises(ConfigurationError, match="is missing or was altered; describe again with the bank's file"):

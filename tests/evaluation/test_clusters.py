@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.evaluation.clusters import design_effect, mean_interval, sum_variance, t_quantile
+from tasks.evaluation.clusters import design_effect, design_effects, mean_interval, sum_variance, t_quantile
 
 PAIRS = np.array([7, 7, 9, 9], np.uint64)
 APART = np.arange(4, dtype=np.uint64)
@@ -39,3 +39,12 @@ def test_values_that_repeat_within_clusters_are_known_as_little_as_their_cluster
 )
 def test_the_design_effect_is_how_much_clusters_inflate_the_variance(values, clusters, effect):
     assert design_effect(np.array(values, np.float64), clusters) == pytest.approx(effect)
+
+
+@pytest.mark.parametrize("clusters", [PAIRS[[0, 2, 1, 3, 0, 2]], np.arange(6, dtype=np.uint64), np.zeros(6, np.uint64)])
+@pytest.mark.parametrize("values", [[1, 0, -1, 1, 1, 0], [1] * 6, [0] * 6, [0, 0, 1, 1, -1, -1]])
+def test_the_design_effects_of_more_and_more_values_are_those_of_each(values, clusters):
+    numbers, counts = np.array(values, np.float64), range(1, len(values) + 1)
+
+    expected = [design_effect(np.where(np.arange(6) < count, numbers, 0), clusters) for count in counts]
+    assert design_effects(numbers, clusters).tolist() == pytest.approx(expected)

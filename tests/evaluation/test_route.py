@@ -69,6 +69,28 @@ def test_a_proven_margin_misses_its_target_at_most_as_often_as_promised(jobs_per
     assert missed / 150 <= 0.06  # 2.5% are promised
 
 
+def draw_surely_wrong(rng, videos=300, jobs_per_video=5):
+    """Draw answers that are wrong one by one if unsure, and on all of a video, of two in a hundred, if sure."""
+    jobs = videos * jobs_per_video
+    margins, dense = rng.uniform(0, 1, jobs), rng.uniform(0, 1, jobs) < 0.95
+    is_wrong = np.repeat(rng.uniform(0, 1, videos) < 0.02, jobs_per_video)
+    first = np.where(margins < 0.5, rng.uniform(0, 1, jobs) < 0.6, dense & ~is_wrong)
+    sample = draw(rng, jobs, jobs_per_video=jobs_per_video)
+    return replace(sample, margins=margins, first_right=first, second_right=dense)
+
+
+def test_a_margin_is_proven_as_promised_even_if_sure_answers_depend_on_their_video_more_than_others():
+    rng = np.random.default_rng(5)
+    missed = 0
+    for _ in range(400):
+        proof = prove_margin(draw_surely_wrong(rng), 0.008)
+        below = proof.below
+        assert below is None or proof.overall.at_most <= 0.008
+        missed += below is not None and 0.02 * 0.95 * (1 - max(below, 0.5)) + 0.35 * max(0, 0.5 - below) > 0.008
+
+    assert missed / 400 <= 0.05  # 2.5% are promised
+
+
 def test_a_losing_task_is_not_hidden_by_the_others():
     sample = draw(np.random.default_rng(5), 3000)
     counting = sample.tasks == "counting"

@@ -7,15 +7,18 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
+from flows.evaluate import summarize
 from infra.database.connect import connected
 from infra.processes import free_port
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
+from tasks.evaluation.compare import compare_candidates
 from tasks.evaluation.scores import Evaluation
 from tasks.results.evaluation.evaluations import last_evaluation
 from tests.command_line import reelabel
+from tests.evaluation.test_compare import jobs, results
 
 pytestmark = pytest.mark.xdist_group("test_evaluate")
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -195,3 +198,11 @@ def test_mlflow_that_is_not_installed_is_named_with_its_command(environment, kno
 
     assert refused.returncode == 2
     assert re.search(r"pip install .*\[mlflow\]", " ".join(refused.stderr.split()))
+
+
+def test_an_evaluation_without_a_label_says_so():
+    failed = compare_candidates(jobs(), [results("a", {}), results("b", {}), results("c", {"e": "no"})], baseline="a")
+    found = compare_candidates(jobs(), [results("a", {}), results("b", {"a": "yes"})], baseline="a")
+
+    assert summarize(failed) == "No candidate has a label to compare with 4 known answers; check the failures."
+    assert summarize(found) == "Accuracy on 4 known answers: b 100.0%; compared with a."

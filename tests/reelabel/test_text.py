@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.text import escape_controls, on_one_line, quoted, read_error, reason_of
+from reelabel.text import escape_controls, first_control, on_one_line, quoted, read_error, reason_of
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
@@ -18,6 +18,7 @@ def test_invisible_characters_are_shown():
 @pytest.mark.parametrize("text", ["", "clip 7", "é", "日本語\u3000x", "שלום", "مرحبا", "👍🏽", "a\u00a0b", "\ue0b0"])
 def test_visible_characters_are_unchanged(text):
     assert escape_controls(text) == text
+    assert first_control(text) == ""
 
 
 @pytest.mark.parametrize("text", ["می\u200cرود", "क्\u200dष", "👨\u200d👩\u200d👧"], ids=["fa", "hi", "emoji"])

@@ -23,7 +23,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.scope import Scope
 from tasks.database.tables import PLAN, SHARD
 from tasks.database.tables import SPEC as SPECS
-from tasks.domain import ModelIdentity, RunSpec
+from tasks.domain import DescribeSpec, ModelIdentity, RunSpec
 from tasks.domain.job import join_fingerprints
 from tasks.domain.outcome import OrderBias
 from tasks.domain.passes import sampling_of_pass
@@ -334,6 +334,18 @@ def test_a_run_is_compared_with_the_latest_of_another_spec_however_long_ago(engi
     assert [run["run_id"] for run in report["runs"]] == [last, before, other]
     assert report["changes"]["run"]["run_id"] == other
     assert earliest not in report["names"]
+
+
+def test_a_run_is_not_compared_with_one_that_describes_the_videos(engine, started, manifest, tmp_path):
+    before = started(OTHER, [of(manifest, "a")]).run_id
+    started(DescribeSpec(model=SPEC.model, tags="t", captions="c", scene_threshold=10.0))
+    last = started(SPEC, [of(manifest, "a")]).run_id
+
+    report = page_of(engine, tmp_path)
+
+    assert [run["run_id"] for run in report["runs"]] == [last, before]
+    assert (report["changes"]["run"]["run_id"], report["changes"]["compared"]) == (before, 1)
+    assert report["other_ways"] == 1
 
 
 def test_runs_whose_ids_begin_alike_have_longer_names(engine, started, manifest, tmp_path):

@@ -69,6 +69,8 @@ def test_figures_are_written_for_people(expression, text):
         (9, 0, ["0 s", "2 s", "4 s", "6 s", "8 s"]),
         (119, 100, ["100 s", "105 s", "110 s", "115 s"]),
         (480, 0, [f"{at} min" for at in range(9)]),
+        (210, 200, [f"{at} s" for at in range(200, 211, 2)]),
+        (7260, 7200, ["120 min", "120.2 min", "120.3 min", "120.5 min", "120.7 min", "120.8 min", "121 min"]),
         (7200, 3600, ["1 h", "1.2 h", "1.3 h", "1.5 h", "1.7 h", "1.8 h", "2 h"]),
         (864_000, 0, [f"{at * 30} h" for at in range(9)]),
     ],

@@ -57,6 +57,16 @@ def test_a_page_shows_the_trade_off_in_numbers():
     assert "keyframes:16 by subtask: the worst and the best" in page
 
 
+def test_a_candidate_without_a_label_is_not_shown_as_the_baseline():
+    compared = evaluation()
+    [native, keyframes] = compared.specs
+    failed = replace(keyframes, accuracy=None, calibration_error=None, difference=None)
+
+    page = render_run(report(trade=select_trade_off(replace(compared, specs=(native, failed)), "5" * 16)))
+
+    assert page.count(">baseline</td>") == 1
+
+
 def test_a_page_never_shows_p_as_zero():
     compared = evaluation()
     [native, keyframes] = compared.specs

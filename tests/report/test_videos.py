@@ -206,6 +206,14 @@ def test_frames_stand_in_their_scenes_and_only_the_first_card_is_open():
     assert [card.partition(">")[0].endswith(" open") for card in (first, other)] == [True, False]
 
 
+def test_the_tags_of_a_single_frame_are_drawn_over_the_whole_width():
+    part = {"start_s": 0.0, "end_s": 0.0, "caption": "a dog", "tags": [{"text": "park", "score": 0.2}]}
+
+    page = render_videos(videos_report(shown(duration_s=0.0, scenes=[], parts=1) | {"parts": [part]}))
+
+    assert '<rect x="1%" width="98%" y="2" height="18" opacity="1"/>' in page
+
+
 def test_the_strongest_tags_by_score_and_time_are_drawn():
     tags = [("short", 0.9, 1), ("long", 0.4, 9), ("weak", 0.01, 9), *((f"tag {at}", 0.2, 9) for at in range(6))]
     parts = [
@@ -219,6 +227,23 @@ def test_the_strongest_tags_by_score_and_time_are_drawn():
     assert drawn == "long, tag 0, tag 1, tag 2, tag 3, tag 4, tag 5, short"
     assert 'opacity="0.15"' in card
     assert 'opacity="1"' in card
+
+
+def test_a_tag_of_every_chunk_is_drawn_before_one_of_a_single_chunk_even_if_their_cosines_are_negative():
+    tags = [[("always", -0.02), ("low", -0.05)], [("always", -0.02), ("once", -0.03)], [("always", -0.02)]]
+    parts = [
+        {
+            "start_s": at,
+            "end_s": at + 1,
+            "caption": None,
+            "tags": [{"text": text, "score": score} for text, score in each],
+        }
+        for at, each in enumerate(tags)
+    ]
+
+    [card] = cards_of(render_videos(videos_report(shown() | {"parts": parts}))).values()
+
+    assert "by their score: always, once, low." in card
 
 
 def test_a_page_stays_small_by_leaving_out_frames_then_chunks_then_videos():

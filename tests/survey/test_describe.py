@@ -40,7 +40,18 @@ def test_times_are_in_the_largest_unit_that_is_not_longer(value, text):
     assert duration(value) == figure(value, "s") == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(1, "1"), (1500, "1,500"), (0.12345, "0.123"), (12.5, "12.5")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"),
+        (1500, "1,500"),
+        (0.12345, "0.123"),
+        (12.5, "12.5"),
+        (99.96, "100"),
+        (999.7, "1,000"),
+        (1234.5, "1,234"),
+    ],
+)
 def test_other_figures_have_three_digits_unless_they_are_whole(value, text):
     assert figure(value, "") == text
 

@@ -4,6 +4,7 @@ import json
 import re
 import struct
 import tarfile
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +121,13 @@ def test_a_table_tells_what_a_run_on_the_surveyed_clips_costs(survey):
     assert (table["bytes to read"], table["cache"], table["that last"]) == (size(read), size(stored), "16.0 s")
     assert table["measured"].startswith("on 5 clips decoded here: ")
     assert "chunks" not in table
+
+
+@pytest.mark.parametrize(("num_frames", "text"), [(1, "keyframes, 1 frame"), (-1, "keyframes, every frame")])
+def test_a_table_tells_how_many_frames_a_run_shows(survey, num_frames, text):
+    every = replace(survey, sampling=Sampling(num_frames=num_frames).to_dict())
+
+    assert dict(amount(every))["sampler"] == text
 
 
 def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
@@ -280,6 +288,16 @@ def test_the_json_has_all_figures(survey):
 
     assert found["one_keyframe"]["clips"] == {"value": 2, "low": 2, "high": 2}
     assert {"frames", "read_bytes", "extract_s", "cache_bytes", "groups", "distributions", "rates"} <= found.keys()
+
+
+def test_the_json_shows_no_video_that_the_manifest_embeds(make_clip, write_manifest, settings):
+    embedded = f"data:video/mp4;base64,{b64encode(make_clip(gop=300).read_bytes()).decode()}"
+
+    found = take_survey(write_manifest({"video_uri": embedded}), settings, Sampling(), QUICK)
+
+    assert found.one_keyframe.seen == 1
+    assert re.fullmatch(r"data:video/mp4;base64,\S{18}\.\.\. \([\d,]+ characters\)", found.one_keyframe.example)
+    assert embedded not in found.to_json()
 
 
 def test_a_survey_counts_the_videos_that_are_hdr(tmp_path, settings):

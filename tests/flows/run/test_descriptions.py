@@ -4,12 +4,13 @@ import pytest
 
 from flows.run.descriptions import prepare_descriptions, resolve_request
 from flows.run.request import BackfillRequest, DescribeRequest, QuestionOptions
-from infra.settings import DescribeOptions, SamplingOptions, Settings
+from infra.settings import DescribeOptions, SamplingOptions, Settings, WebSettings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.domain import WallClockProfile
 from tasks.embedding.bank_file import BankFiles
+from tests.http_server import Handler, serve
 
 
 @pytest.fixture
@@ -81,6 +82,25 @@ def test_a_bank_is_known_by_its_texts_wherever_it_lies(settings, tmp_path):
 def test_what_cannot_be_used_is_reported(settings, options, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         resolve(settings, **options)
+
+
+@pytest.mark.parametrize("signature", ["a", "a" * 400, "a/b.txt"])
+def test_a_bank_on_the_web_is_read_by_its_name_whatever_its_signature_which_no_message_shows(settings, signature):
+    class Bank(Handler):
+        def do_GET(self):
+            self.respond(404 if self.path.startswith("/gone") else 200, b'text,kind\n"red, or blue",x\n')
+
+        def do_HEAD(self):
+            self.do_GET()
+
+    settings = settings.model_copy(update={"web": WebSettings(allow_networks=["127.0.0.0/8"])})
+    with serve(Bank) as server:
+        spec = resolve(settings, tags=f"{server.url}/tags.csv?signature={signature}")
+        with pytest.raises(ConfigurationError, match=r"Cannot read the bank http\S+/gone.csv\?\.\.\.: ") as refused:
+            resolve(settings, tags=f"{server.url}/gone.csv?signature={signature}")
+
+    assert BankFiles.of(settings.store).read_texts(spec.tags).texts == ("red, or blue",)
+    assert "signature" not in refused.value.message
 
 
 def test_a_faulty_bank_on_the_store_is_named_by_its_uri(settings, tmp_path):
