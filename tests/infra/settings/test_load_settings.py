@@ -43,6 +43,7 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_WATCH_STARTS", "backfill", "watch.starts: 'backfill' must be 'classify' or 'describe'"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: '0' must be at least 1"),
         ("REELABEL_SERVE_MAX_REQUESTS", "0", "serve.max_requests: '0' must be at least 1"),
+        ("REELABEL_RETENTION_HISTORY_DAYS", "inf", "retention.history_days: 'inf' must be at most 36500"),
         ("REELABEL_PREFECT_AUTH_STRING", "hunter2", "prefect.auth_string: write the login as user:password"),
         ("REELABEL_PREFECT_AUTH_STRING", ":hunter2", "prefect.auth_string: write the login as user:password"),
         ("REELABEL_PREFECT_AUTH_STRING", "hunter2:", "prefect.auth_string: write the login as user:password"),
