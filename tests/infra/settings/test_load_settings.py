@@ -138,6 +138,15 @@ def test_an_invalid_file_is_explained(tmp_path, content, message):
     assert "hunter2" not in raised.value.message
 
 
+def test_a_table_of_a_variable_replaces_that_of_the_file(monkeypatch, tmp_path):
+    (tmp_path / "reelabel.toml").write_text("[model]\nname = 'x'\nengine_args = {max_num_seqs = 64}\n")
+    monkeypatch.setenv("REELABEL_MODEL_ENGINE_ARGS", '{"enforce_eager": true}')
+
+    model = load_settings().model
+
+    assert (model.name, model.engine_args) == ("x", {"enforce_eager": True})
+
+
 def test_a_model_folder_is_resolved_from_any_working_folder(monkeypatch, tmp_path):
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("REELABEL_MODEL_NAME", "mine")
