@@ -24,13 +24,14 @@ from flows.run.request import Dataset, FlowRequest, Manifest
 from flows.run.result import completed_state
 from flows.run.run_flow import run_flow
 from infra.database.connect import connected
+from infra.errors import ManifestMissingError
 from infra.settings import load_settings
 from infra.settings.types import Started  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import escape_controls, pluralize
 from tasks.database.schema import prepare_database
-from tasks.manifest.location import stat_manifest_files
+from tasks.manifest.location import matching_files, stat_manifest_files
 from tasks.results.runs import record_started, unstarted_manifests
 
 if TYPE_CHECKING:
@@ -118,8 +119,11 @@ def start_new_runs(
 
     Concurrent calls start one run: Prefect recognises the second by its idempotency key. The row remains when
     Prefect has forgotten the flow run.
+
+    Raises:
+        ConfigurationError: A manifest may not be read, or its name is not UTF-8; runs on the others were started.
     """
-    listed = [info for info in stat_manifest_files(manifests, objects) if not info.uri.endswith(ERROR_SUFFIX)]
+    listed, refused = _stat_each(manifests, objects)
     found = sorted(listed, key=lambda info: (info.modified is not None, info.modified))
     started: list[FlowRun] = []
     for info, before in unstarted_manifests(engine, found)[:_MAX_AT_ONCE]:
@@ -130,7 +134,25 @@ def start_new_runs(
             flow_run = start(after=flow_run.id)
         record_started(engine, info, flow_run.id)
         started.append(flow_run)
+    if refused:
+        raise refused[0]
     return started
+
+
+def _stat_each(manifests: str, objects: ObjectStore) -> tuple[list[ObjectInfo], list[ConfigurationError]]:
+    """Stat the manifests, and return with them the errors of those that cannot be used."""
+    try:
+        files = [manifests] if objects.local_path(manifests) is None else matching_files(manifests, objects)
+    except ManifestMissingError:
+        return [], []
+    found: list[ObjectInfo] = []
+    refused: list[ConfigurationError] = []
+    for file in files:
+        try:
+            found += stat_manifest_files(file, objects)
+        except ConfigurationError as error:
+            refused.append(error)
+    return [info for info in found if not info.uri.endswith(ERROR_SUFFIX)], refused
 
 
 def _start(

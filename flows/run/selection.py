@@ -186,10 +186,11 @@ class JobSelector:
     def _elsewhere(self, reader: Engine, jobs: JobTable) -> Iterator[str]:
         """Name the other specs of the manifest that have what was looked for, and the commands that select it there.
 
-        Jobs without a result are not looked for: of most specs, most jobs have none.
+        Jobs without a result are not looked for: of most specs, most jobs have none. Nor are jobs named by id.
         """
         row, present = self.earlier.row, self.selection.model_copy(update={"missing": False})
-        if row is None or self.earlier.run_id or (self.selection.names_states and not present.names_states):
+        is_only_missing = self.selection.names_states and not present.names_states
+        if row is None or self.earlier.run_id or self.named or is_only_missing:
             return
         for other in list_other_specs(reader, row, limit=_OTHER_SPECS):
             scope = Scope(dataset=row["dataset"], spec_id=other["spec_id"])

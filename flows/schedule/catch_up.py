@@ -72,9 +72,9 @@ def find_scheduled_runs(
     now = datetime.now(zone)
     end = now if until is None else min(now, datetime.combine(until, time.max, zone))
     dates = _dates(schedule, datetime.combine(since, time(), zone), end)
-    planned = {
-        fill_date_placeholders(deployment.parameters["manifest"], at): at for at in dates
-    }  # keeps the last date of each manifest
+    named, of_runs = deployment.parameters["manifest"], ZoneInfo(deployment.parameters.get("timezone") or "UTC")
+    # Keeps the last date of each manifest.
+    planned = {fill_date_placeholders(named, at.astimezone(of_runs)): at for at in dates}
     flow_runs = _flow_runs(client, deployment, dates)
     scheduled = []
     for manifest, at in planned.items():

@@ -29,6 +29,8 @@ _POOL_SIZE = 4  # planning uses two, the heartbeat a third
 _TIMEOUT_S = 10
 # Of libpq, unless the URL has others.
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
+# Of psycopg: a pooler may lend another session to each transaction, in which other statements are prepared.
+_UNPREPARED = {"prepare_threshold": None}
 # Classes and codes of SQLSTATE, and patterns in libpq's messages about connections, which have no code.
 _REFUSED = ("28", "3D", "42501")
 # A server that cannot prove that it knows the password is not sent it; it counts as unavailable.
@@ -80,7 +82,7 @@ def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size:
         pool_timeout=_TIMEOUT_S,
         pool_pre_ping=True,
         isolation_level="READ COMMITTED",
-        connect_args={name: value for name, value in _DEFAULTS.items() if name not in url.query},
+        connect_args={name: value for name, value in _DEFAULTS.items() if name not in url.query} | _UNPREPARED,
     )
     sqlalchemy.event.listen(engine, "connect", _use_iso_dates)
     sqlalchemy.event.listen(engine, "handle_error", _discard_read_only)

@@ -59,6 +59,16 @@ class _Environment(EnvSettingsSource):
             return value
 
 
+class _File(TomlConfigSettingsSource):
+    def __call__(self) -> dict[str, Any]:
+        """Leave out what variables set: tables would be merged with theirs."""
+        found, above = super().__call__(), self.current_state
+        for section, fields in found.items():
+            if isinstance(fields, dict):
+                found[section] = {name: each for name, each in fields.items() if name not in above.get(section, ())}
+        return found
+
+
 class Settings(BaseSettings):
     """Every setting, by section."""
 
@@ -116,7 +126,7 @@ class Settings(BaseSettings):
         secrets = NestedSecretsSettingsSource(
             file_secret_settings, secrets_dir=os.environ.get(SECRETS_VARIABLE) or None
         )
-        file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
+        file = _File(settings_cls, toml_file=config_file())
         return init_settings, _Environment(settings_cls), secrets, file
 
 

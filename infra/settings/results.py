@@ -58,15 +58,15 @@ class ReportSettings(SettingsSection):
 class RetentionSettings(SettingsSection):
     """What the deployment maintain/daily removes; limits left empty remove nothing."""
 
-    frames_days: float | None = Field(None, gt=0)
+    frames_days: float | None = Field(None, gt=0, le=36_500)
     """Days to keep cached frames; they are extracted again if needed."""
     frames_bytes: int | None = Field(None, ge=0)
     """Maximum bytes of cached frames; the oldest are removed first."""
-    results_days: float | None = Field(None, gt=0)
+    results_days: float | None = Field(None, gt=0, le=36_500)
     """Days to keep labels and failures, from when they were written."""
-    history_days: float | None = Field(90, gt=0)
+    history_days: float | None = Field(90, gt=0, le=36_500)
     """Days to keep labels that were replaced, for `reelabel diff`."""
-    reports_days: float | None = Field(365, gt=0)
+    reports_days: float | None = Field(365, gt=0, le=36_500)
     """Days to keep reports, on the store and in home; `reelabel report` recreates them."""
-    live_days: float | None = Field(None, gt=0)
+    live_days: float | None = Field(None, gt=0, le=36_500)
     """Days to keep live sessions, with their frames and queries, after they were last seen."""

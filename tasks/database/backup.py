@@ -38,7 +38,10 @@ _BLOCK_BYTES = 1024**2
 # One snapshot of all tables.
 _SNAPSHOT: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 # As long as it takes, and every digit of a number, whatever is set for the login or the database.
-_SETTINGS = "SELECT set_config('statement_timeout', '0', true), set_config('extra_float_digits', '1', true)"
+_SETTINGS = (
+    "SELECT set_config(name, value, true) FROM (VALUES ('statement_timeout', '0'), ('transaction_timeout', '0'), "
+    "('extra_float_digits', '1')) AS wanted (name, value) JOIN pg_settings USING (name)"
+)
 _UNREADABLE = (
     "SELECT min(relname) FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace AND CASE relkind "
     "WHEN 'S' THEN NOT has_sequence_privilege(oid, 'SELECT, USAGE') "

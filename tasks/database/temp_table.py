@@ -70,7 +70,10 @@ MANIFEST_JOBS = Table(
 # The columns that identify a job.
 KEYS = (ROW, "job_id", "job_digest")
 # Enough memory to hash millions of ids, which Postgres would otherwise sort on disk; and unlimited time.
-_LIMITS = text("SELECT set_config('work_mem', '256MB', true), set_config('statement_timeout', '0', true)")
+_LIMITS = text(
+    "SELECT set_config(name, value, true) FROM (VALUES ('work_mem', '256MB'), ('statement_timeout', '0'), "
+    "('transaction_timeout', '0')) AS wanted (name, value) JOIN pg_settings USING (name)"
+)
 
 
 def has_rows(engine: Engine, scope: Scope) -> bool:

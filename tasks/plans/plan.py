@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import bindparam, func, select, text, true, update
+from sqlalchemy import bindparam, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
@@ -31,9 +31,12 @@ _SHARDS = text(
     "SELECT :plan_id, number - 1, jobs FROM unnest(CAST(:jobs AS integer [])) WITH ORDINALITY AS planned (jobs, number)"
 ).bindparams(bindparam("jobs"))
 _SUMS = text(read_query("plan_sums"))
-_LIMITS = ("idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout")
 _NOTHING = text("SELECT")
-_UNLIMITED = select(*(func.set_config(name, "0", true()) for name in _LIMITS))
+# Postgres before 17 has no transaction_timeout.
+_UNLIMITED = text(
+    "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
+    "('idle_in_transaction_session_timeout', 'statement_timeout', 'lock_timeout', 'transaction_timeout')"
+)
 _UNDONE = ("planned", "extracted")
 
 

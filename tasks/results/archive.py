@@ -83,9 +83,9 @@ _TYPES: dict[type[TypeEngine[Any]], pa.DataType] = {
 }
 # The digest is of rows as text; and files are read and written between statements, however long it takes.
 _SETTINGS = text(
-    "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true), "
-    "set_config('idle_in_transaction_session_timeout', '0', true), set_config('extra_float_digits', '1', true), "
-    "set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true)"
+    "SELECT set_config(name, value, true) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'), "
+    "('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'), ('extra_float_digits', '1'), "
+    "('TimeZone', 'UTC'), ('DateStyle', 'ISO')) AS wanted (name, value) JOIN pg_settings USING (name)"
 )
 _DAMAGED = (LookupError, TypeError, ValueError, IntegrityError, psycopg.DataError, pl.exceptions.PolarsError)
 _OF_RUNS = select(RUN.c.run_id)

@@ -3,6 +3,7 @@
 import os
 import secrets
 import stat
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -106,6 +107,15 @@ def back_up(database, file, login=Role.OWNER):
 def restore(database, file):
     with connected(database, Role.OWNER) as owner:
         return restore_backup(owner, file, notify=ignore)
+
+
+def test_a_backup_takes_as_long_as_it_needs_whatever_limit_a_login_has(db, run, tmp_path):
+    ShardWriter(db, run).write(results=[result(JOBS[0])], failures=[])
+    with db.begin() as connection:
+        connection.execute(sqlalchemy.text(f"ALTER DATABASE {db.url.database} SET transaction_timeout = '50ms'"))
+    db.dispose()
+
+    assert write_backup(db, tmp_path / "reelabel.zip", notify=lambda _: time.sleep(0.1)) > 0
 
 
 @pytest.mark.parametrize(("login", "block_bytes"), [(Role.OWNER, 1024**2), (Role.WRITER, 200)])

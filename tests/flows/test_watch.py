@@ -95,6 +95,20 @@ def test_files_of_errors_are_no_manifests(look, objects, folder):
     assert look(f"{folder}/*") == []
 
 
+def test_a_name_that_is_not_utf8_keeps_no_other_manifest_from_being_started(look, client, tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"one")
+    (tmp_path / os.fsdecode(b"\xff.parquet")).write_bytes(b"two")
+
+    with pytest.raises(ConfigurationError, match="is not UTF-8; rename it"):
+        look(f"{tmp_path}/*.parquet")
+
+    arrived = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[ARRIVED])), sort=FlowRunSort.EXPECTED_START_TIME_DESC
+    )
+    [started] = [run for run in arrived if run.parameters["manifest"] == f"{tmp_path}/a.parquet"]
+    client.set_flow_run_state(started.id, Cancelled(), force=True)
+
+
 def deployment_of(client, flow_run):
     deployment = client.read_deployment(flow_run.deployment_id)
     return f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"

@@ -28,6 +28,14 @@ def test_a_database_is_reached_by_its_plain_url(url):
     assert check_database(_connect(url)).split(".")[0].isdigit()
 
 
+def test_no_statement_is_left_prepared_in_a_session_that_a_pooler_may_lend_to_others(url):
+    with _connect(url).connect() as connection:
+        for number in range(20):
+            connection.execute(sqlalchemy.text("SELECT :number"), {"number": number})
+
+        assert connection.scalar(sqlalchemy.text("SELECT count(*) FROM pg_prepared_statements")) == 0
+
+
 def test_a_wrong_password_is_a_configuration_error_and_never_printed(url):
     with pytest.raises(ConfigurationError, match=r"password authentication failed.*\[database\]") as raised:
         check_database(_connect(url.set(password="hunter2")))

@@ -142,7 +142,9 @@ def test_the_lock_ends_with_a_transaction_that_postgres_may_vacuum_behind(db):
     assert (held, left) == ([("idle in transaction", True)], [])
 
 
-@pytest.mark.parametrize("limit", ["idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"])
+@pytest.mark.parametrize(
+    "limit", ["idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout", "transaction_timeout"]
+)
 def test_the_limits_of_a_login_end_neither_planning_nor_the_wait_for_it(db, limit):
     with db.begin() as connection:
         connection.execute(text(f"ALTER DATABASE {db.url.database} SET {limit} = '50ms'"))

@@ -1,5 +1,6 @@
 """A closed dataset is archived as Parquet files, its rows are deleted, and the files bring them back."""
 
+import time
 from dataclasses import replace
 from uuid import uuid4
 
@@ -66,6 +67,15 @@ def other(db):
 @pytest.fixture(params=["folder", "s3"])
 def target(request, tmp_path, store_settings):
     return f"{tmp_path}/archive" if request.param == "folder" else f"{store_settings.uri}/archive"
+
+
+@pytest.mark.usefixtures("closed")
+def test_an_archive_takes_as_long_as_it_needs_whatever_limit_a_login_has(db, objects, tmp_path):
+    with db.begin() as connection:
+        connection.execute(sqlalchemy.text(f"ALTER DATABASE {db.url.database} SET transaction_timeout = '50ms'"))
+    db.dispose()
+
+    assert archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=lambda _: time.sleep(0.1)) > 0
 
 
 @pytest.mark.usefixtures("closed", "other")

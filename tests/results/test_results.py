@@ -163,9 +163,10 @@ def test_a_job_has_one_row_whatever_isolation_is_the_default_of_the_database(db,
     assert (len(read_results(db, SCOPE)), len(read_failures(db, SCOPE))) == (1, 0)
 
 
-def test_an_audit_takes_as_long_as_it_needs_whatever_limit_a_login_has(db):
+@pytest.mark.parametrize("limit", ["statement_timeout", "transaction_timeout"])
+def test_an_audit_takes_as_long_as_it_needs_whatever_limit_a_login_has(db, limit):
     with db.begin() as connection:
-        connection.execute(text(f"ALTER DATABASE {db.url.database} SET statement_timeout = '50ms'"))
+        connection.execute(text(f"ALTER DATABASE {db.url.database} SET {limit} = '50ms'"))
     db.dispose()
 
     def slowly():

@@ -247,6 +247,10 @@ def test_a_backfill_that_finds_nothing_names_the_other_specs_that_have_it(foreca
     expected = rf"Spec {other.spec_id[:8]} \(.*4 frames\) has 2 of these: `.* --code no_frames --run {other.run_id}`\."
     assert re.fullmatch(expected, nothing.lines[-1])
     assert not any("of these" in line for line in forecast_of_backfill(selection={"code": "video_empty"}).lines)
+    # The command would select others as well.
+    assert not any(
+        "of these" in line for line in forecast_of_backfill(ids=["b"], selection={"since": "2000-01-01"}).lines
+    )
 
 
 def test_a_backfill_without_an_earlier_run_says_so(forecast_of_backfill):

@@ -214,6 +214,19 @@ def test_a_range_of_days_excludes_the_moment_after_its_last_day(client, deploy, 
     assert len(to_the_end_of_time) >= 4
 
 
+def test_dates_are_those_of_the_time_zone_that_runs_take(client, deploy, engine, folder, prefect_services):
+    day = datetime.now(UTC).date() - timedelta(days=2)
+    deploy(manifest=folder + "/{scheduled_date}.parquet", cron="0 2 * * *")
+    nightly = client.read_deployment_by_name("classify/nightly")
+    client.update_deployment(
+        nightly.id, DeploymentUpdate(parameters=nightly.parameters | {"timezone": "America/Los_Angeles"})
+    )
+
+    [run] = find_scheduled_runs(client, engine, ObjectStore(prefect_services.store), since=day, until=day)
+
+    assert run.manifest == f"{folder}/{day - timedelta(days=1)}.parquet"
+
+
 @pytest.mark.usefixtures("idle_worker")
 def test_a_missed_run_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)

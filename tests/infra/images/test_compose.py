@@ -81,7 +81,7 @@ def test_decoding_is_separate_from_the_gpus_and_all_parts_name_the_same_model(co
 
     assert {part["REELABEL_RUN_EXECUTOR"] for part in parts} == {"${REELABEL_RUN_EXECUTOR:-remote}"}
     assert {part["REELABEL_PREFECT_WORK_POOL"] for part in parts} == {"${REELABEL_PREFECT_WORK_POOL:-cpu}"}
-    assert all("REELABEL_MODEL_NAME" in part for part in parts)
+    assert all({"REELABEL_MODEL_NAME", "REELABEL_DESCRIBE_MODEL"} <= part.keys() for part in parts)
 
 
 def test_workers_have_more_time_than_a_lease_to_release_their_shards(compose):

@@ -43,6 +43,7 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_WATCH_STARTS", "backfill", "watch.starts: 'backfill' must be 'classify' or 'describe'"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: '0' must be at least 1"),
         ("REELABEL_SERVE_MAX_REQUESTS", "0", "serve.max_requests: '0' must be at least 1"),
+        ("REELABEL_RETENTION_HISTORY_DAYS", "inf", "retention.history_days: 'inf' must be at most 36500"),
         ("REELABEL_PREFECT_AUTH_STRING", "hunter2", "prefect.auth_string: write the login as user:password"),
         ("REELABEL_PREFECT_AUTH_STRING", ":hunter2", "prefect.auth_string: write the login as user:password"),
         ("REELABEL_PREFECT_AUTH_STRING", "hunter2:", "prefect.auth_string: write the login as user:password"),
@@ -135,6 +136,15 @@ def test_an_invalid_file_is_explained(tmp_path, content, message):
 
     assert message in raised.value.message
     assert "hunter2" not in raised.value.message
+
+
+def test_a_table_of_a_variable_replaces_that_of_the_file(monkeypatch, tmp_path):
+    (tmp_path / "reelabel.toml").write_text("[model]\nname = 'x'\nengine_args = {max_num_seqs = 64}\n")
+    monkeypatch.setenv("REELABEL_MODEL_ENGINE_ARGS", '{"enforce_eager": true}')
+
+    model = load_settings().model
+
+    assert (model.name, model.engine_args) == ("x", {"enforce_eager": True})
 
 
 def test_a_model_folder_is_resolved_from_any_working_folder(monkeypatch, tmp_path):
