@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import mmap
 import subprocess
 import tarfile
 from pathlib import Path
@@ -68,6 +69,11 @@ def in_open_tar(path):
     return tarfile.open(archive).extractfile("clip.mp4")
 
 
+def mapped(path):
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 LOCAL = {
     "path": Path,
     "text": str,
@@ -76,6 +82,7 @@ LOCAL = {
     "bytearray": lambda path: bytearray(path.read_bytes()),
     "bytes in memory": lambda path: io.BytesIO(path.read_bytes()),
     "file": lambda path: path.open("rb"),
+    "file mapped into memory": mapped,
     "file of no descriptor": lambda path: Unnamed(path.read_bytes()),
     "byte source": lambda path: Remote(path.read_bytes()),
     "data uri": lambda path: f"data:video/mp4;base64,{__import__('base64').b64encode(path.read_bytes()).decode()}",
