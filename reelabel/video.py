@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -233,9 +233,10 @@ class Video:
         """
         if isinstance(key, slice):
             return self._slice(key).images
-        if isinstance(key, Iterable):  # as arrays are, which are indices too if they hold a single number
+        # Arrays and tensors of any shape are iterable, and indices too if they hold a single number.
+        if isinstance(key, Iterable) and getattr(key, "shape", None) != ():
             return self.frames(key).images
-        return self.frames([operator.index(key)])[0]
+        return self.frames([operator.index(cast("SupportsIndex", key))])[0]
 
     def __iter__(self) -> Iterator[_Images]:
         for part in self.batches(16):

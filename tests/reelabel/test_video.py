@@ -144,6 +144,12 @@ def test_slices_are_those_of_a_list(clip):
         assert video[5:5].shape == (0, 48, 64, 3)
 
 
+@pytest.mark.parametrize("position", [np.int64(5), np.uint8(5), np.array(5)])
+def test_a_position_is_a_whole_number_of_any_kind(clip, position):
+    with reelabel.open(clip) as video:
+        assert np.array_equal(video[position], video[5])
+
+
 def test_a_sampler_chooses_from_a_segment_at_native_size_or_scaled(clip):
     with reelabel.open(clip) as video:
         frames = video.sample("uniform", num_frames=4, segment=(1.5, 4))
