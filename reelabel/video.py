@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -151,6 +152,7 @@ class Video:
         self._index: FrameIndex | None = None
         self._count: int | None = None
         self._is_closed = False
+        weakref.finalize(self, source.close)  # also of a video that is left open when the interpreter ends
 
     def __enter__(self) -> Self:
         return self
