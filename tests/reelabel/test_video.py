@@ -75,6 +75,11 @@ def test_info_says_how_a_video_is_shown(make_clip):
         assert video[0].shape == (96, 64, 3)
 
 
+def test_a_codec_has_its_own_name_whatever_decodes_it(make_clip):
+    with reelabel.open(make_clip(codec="libsvtav1", frames=4)) as video:
+        assert video.info.codec == "av1"
+
+
 def test_stored_frames_are_not_turned(make_clip, decode_linearly):
     clip = make_clip(size=(96, 64), rotation_deg=90)
 
