@@ -201,6 +201,7 @@ class Video:
                     return len(index.order)
                 finally:
                     self._keep(pieces)
+                    pieces.progress = Progress()  # a faster way may still find frames, or say why it does not
 
     @property
     def info(self) -> VideoInfo:

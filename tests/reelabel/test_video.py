@@ -10,6 +10,7 @@ import pytest
 
 import reelabel
 from benchmarks.media.matrix import Cell
+from tests.clips import cut_start
 from tests.reelabel.linear_decode import decode_all, require_frames
 
 PLAIN = "mp4/h264 fmp4/h264 mov/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ogg/vp8 asf/wmv2 mxf/mpeg2"
@@ -138,6 +139,22 @@ def test_frames_that_no_index_lists_are_listed_by_their_packets_or_not_at_all(ma
         with pytest.raises(reelabel.NoIndexError, match=r"clip\.h264 does not list its frames: a packet has no PTS"):
             video.index()
         assert len(video) == 48
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "note"),
+    [("trimmed.mp4", "seek", ""), ("clip.h264", "linear", "the container has no index in its header")],
+)
+def test_frames_that_were_counted_by_decoding_are_found_as_fast_as_ever(make_clip, tmp_path, name, method, note):
+    path = cut_start(make_clip(), tmp_path / name, frames=5) if name == "trimmed.mp4" else make_clip(name)
+    want = decode_all(path.read_bytes())
+
+    with reelabel.open(path) as video:
+        assert len(video) == len(want)
+        frames = video.frames([30, 20])
+        assert (frames.method, frames.note) == (method, note)
+        assert np.array_equal(frames.images, [want[30], want[20]])
+        require_frames(video, want)
 
 
 def test_slices_are_those_of_a_list(clip):
