@@ -100,6 +100,7 @@ def test_a_frame_is_shown_until_the_next_one(clip):
     [
         (lambda video: video[60], "There is no frame 60: the video has 60, numbered from 0 to 59."),
         (lambda video: video[-61], "There is no frame -61: the video has 60, numbered from 0 to 59."),
+        (lambda video: video[2**64], f"There is no frame {2**64}: the video has 60, numbered from 0 to 59."),
         (lambda video: video.frames_at([7]), "No frame is shown at 7 s: the video ends at 5 s."),
         (lambda video: video.frames_at([-1]), "No frame is shown at -1 s: times count from the first frame, at 0 s."),
         (lambda video: video.frames_at([1, 5.01]), "No frame is shown at 5.01 s: the video ends at 5 s."),
