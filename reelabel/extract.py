@@ -282,6 +282,8 @@ def _widened(segment: Segment, index: VideoIndex) -> Segment:
 
 
 def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> Frames:
+    if chosen.is_empty:
+        _check_start(request.segment, index.ends_s(decoded.info))
     picks = np.searchsorted(chosen.unique, chosen.indices)
     selection = Selection(
         pts=decoded.pts,
@@ -347,13 +349,16 @@ def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:
     return got.with_selection(note="; ".join(filter(None, [*first, got.note, *notes])))
 
 
+def _check_start(segment: Segment, ends_s: float) -> None:
+    start_s = segment.start_s or 0.0
+    if 0 < ends_s <= start_s:
+        raise SamplingRefusedError(
+            f"The segment starts at {start_s:g} s, but the video ends at {ends_s:g} s; correct start_s.",
+        )
+
+
 def _note_segment_and_rate(got: Frames, request: Request, *, is_empty: bool) -> Frames:
     """Note if no frame lies in the segment, and if `max_frames` does not allow the rate."""
-    start_s, duration_s = request.segment.start_s or 0.0, got.selection.duration_s
-    if is_empty and 0 < duration_s <= start_s:
-        raise SamplingRefusedError(
-            f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
-        )
     notes = [_thinned_note(got.selection, request.sampling)]
     if is_empty:
         what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"

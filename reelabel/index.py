@@ -215,6 +215,12 @@ class VideoIndex:
         """
         return (0.0 if self.kind == "decode" and self.note else info.duration_s) or self.filled_s(info.fps)
 
+    def ends_s(self, info: HeaderInfo) -> float:
+        """Return when the video ends, in seconds since its first frame: as stated, but not before a listed frame."""
+        latest_s = [self.last_s] if self.keyframe_s is None else [self.last_s, *self.keyframe_s[-1:].tolist()]
+        listed_s = (each - (self.start_s or 0.0) for each in latest_s if each is not None)
+        return max(self.length_s(info), *listed_s)
+
     def filled_s(self, fps: float) -> float:
         """Return the time that the listed frames fill, by this frame rate if they have no times; 0.0 if unknown."""
         frames, first_s, last_s = self.total_frames or 0, self.first_s, self.last_s

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from numbers import Integral, Real  # also NumPy's, and fractions
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -184,9 +185,10 @@ def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a c
     if kind is bool:
         return _require(value, isinstance(value, bool), "must be true or false")
     if kind is int:
-        return _require(value, isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        return int(_require(value, is_whole, "must be a whole number"))
     if kind is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        is_number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
         return float(_require(value, is_number, "must be a number"))
     if kind is str:
         return _require(value, isinstance(value, str), "must be text")

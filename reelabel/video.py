@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 import threading
+import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -151,6 +152,7 @@ class Video:
         self._index: FrameIndex | None = None
         self._count: int | None = None
         self._is_closed = False
+        weakref.finalize(self, source.close)  # also of a video that is left open when the interpreter ends
 
     def __enter__(self) -> Self:
         return self
@@ -199,6 +201,7 @@ class Video:
                     return len(index.order)
                 finally:
                     self._keep(pieces)
+                    pieces.progress = Progress()  # a faster way may still find frames, or say why it does not
 
     @property
     def info(self) -> VideoInfo:
@@ -233,9 +236,10 @@ class Video:
         """
         if isinstance(key, slice):
             return self._slice(key).images
-        if isinstance(key, Iterable):  # as arrays are, which are indices too if they hold a single number
+        # Arrays and tensors of any shape are iterable, and indices too if they hold a single number.
+        if isinstance(key, Iterable) and getattr(key, "shape", None) != ():
             return self.frames(key).images
-        return self.frames([operator.index(key)])[0]
+        return self.frames([operator.index(cast("SupportsIndex", key))])[0]
 
     def __iter__(self) -> Iterator[_Images]:
         for part in self.batches(16):

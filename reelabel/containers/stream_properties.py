@@ -63,7 +63,7 @@ def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
     aspect = stream.sample_aspect_ratio or codec.sample_aspect_ratio
     return HeaderInfo(
         container=_name_of(container),
-        codec=codec.name,
+        codec=codec.codec.canonical_name,  # not that of its decoder, such as libdav1d
         width_px=codec.width,
         height_px=codec.height,
         hdr=hdr_transfer(codec),

@@ -154,15 +154,14 @@ class Positions:
 
         Raises SamplingRefusedError if one is missing; with `clips`, only if all are.
         """
-        numbers, frames = np.array(self.numbers, np.int64), len(within)
-        chosen = np.where(numbers < 0, numbers + frames, numbers)
-        inside = (chosen >= 0) & (chosen < frames)
-        if not (inside.any() if self.clips else inside.all()):
-            missing = int(numbers[~inside][0])
+        frames = len(within)
+        inside = [number for number in self.numbers if -frames <= number < frames]
+        if not inside or (len(inside) < len(self.numbers) and not self.clips):
+            missing = next(number for number in self.numbers if not -frames <= number < frames)
             raise SamplingRefusedError(
                 f"There is no frame {missing}: the video has {frames:,}, numbered from 0 to {frames - 1}."
             )
-        found: Int64s = within[chosen[inside]]
+        found: Int64s = within[inside]
         return found
 
 

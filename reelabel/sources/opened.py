@@ -272,7 +272,8 @@ class _FileRanges:
         self._file, self._lock = file, threading.Lock()
         with self._lock:
             before = file.tell()
-            self.size_bytes: int = file.seek(0, io.SEEK_END)
+            file.seek(0, io.SEEK_END)
+            self.size_bytes: int = file.tell()  # which `seek` of a mapped file returns only from Python 3.13 on
             file.seek(before)
 
     def read(self, start: int, size: int) -> bytes:

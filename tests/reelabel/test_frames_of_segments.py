@@ -1,5 +1,7 @@
 """Frames of a segment are those of a linear decode within it, as if the video had been cut there."""
 
+import struct
+
 import av
 import numpy as np
 import pytest
@@ -110,6 +112,22 @@ def test_a_segment_after_the_end_is_refused(clips):
     for sampling in (Sampling(), Sampling(sampler="uniform")):
         with pytest.raises(SamplingRefusedError, match="starts at 9 s, but the video ends at 4 s; correct start_s"):
             extract_local(path, sampling=sampling, limits=LIMITS, segment=Segment(9.0, 12.0))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "shown_s", "what"),
+    [(Sampling(num_frames=1), 1.0, "keyframe"), (Sampling(sampler="uniform"), 1.5, "frame")],
+)
+def test_a_segment_of_a_video_that_is_longer_than_its_header_states_is_shown(tmp_path, sampling, shown_s, what):
+    path = write_clip(tmp_path / "clip.mp4", frames=4 * FPS, fps=FPS, gop=FPS)
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">I", data, data.index(b"mdhd") + 20, 1)  # its duration, in the units of its time scale
+    path.write_bytes(data)
+
+    got = extract_local(path, sampling=sampling, limits=LIMITS, segment=Segment(1.52, 1.53))
+
+    assert got.selection.time_s.tolist() == [shown_s]
+    assert got.note == f"no {what} in the segment; using the last one before it"
 
 
 def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):

@@ -2,9 +2,11 @@
 
 import pickle
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from ipaddress import ip_network
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import SecretStr
 
@@ -64,9 +66,11 @@ def test_a_refusal_says_what_the_value_must_be(options, message):
 
 def test_options_may_be_written_more_simply():
     sampling = Sampling(sampler="auto", max_gap_s=3, still_tasks=["colour"], hdr="sdr")
+    numbers = Sampling(sampler="fps", fps=Fraction(5, 2), max_frames=np.int64(8), drop_similar=np.float32(0.5))
     web, s3 = WebOptions(allow_networks=["10.1.0.0/16"], timeout_s=3), S3Options(ca_file="ca.pem")
 
     assert (repr(sampling.max_gap_s), sampling.still_tasks, sampling.hdr) == ("3.0", ("colour",), None)
+    assert repr(numbers) == repr(Sampling(sampler="fps", fps=2.5, max_frames=8, drop_similar=0.5))
     assert (web.allow_networks, repr(web.timeout_s)) == ((ip_network("10.1.0.0/16"),), "3.0")
     assert s3.ca_file == Path("ca.pem").absolute()
     assert read_options(Sampling, sampling.to_dict()) == sampling

@@ -10,6 +10,7 @@ import pytest
 
 import reelabel
 from benchmarks.media.matrix import Cell
+from tests.clips import cut_start
 from tests.reelabel.linear_decode import decode_all, require_frames
 
 PLAIN = "mp4/h264 fmp4/h264 mov/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ogg/vp8 asf/wmv2 mxf/mpeg2"
@@ -75,6 +76,11 @@ def test_info_says_how_a_video_is_shown(make_clip):
         assert video[0].shape == (96, 64, 3)
 
 
+def test_a_codec_has_its_own_name_whatever_decodes_it(make_clip):
+    with reelabel.open(make_clip(codec="libsvtav1", frames=4)) as video:
+        assert video.info.codec == "av1"
+
+
 def test_stored_frames_are_not_turned(make_clip, decode_linearly):
     clip = make_clip(size=(96, 64), rotation_deg=90)
 
@@ -94,6 +100,7 @@ def test_a_frame_is_shown_until_the_next_one(clip):
     [
         (lambda video: video[60], "There is no frame 60: the video has 60, numbered from 0 to 59."),
         (lambda video: video[-61], "There is no frame -61: the video has 60, numbered from 0 to 59."),
+        (lambda video: video[2**64], f"There is no frame {2**64}: the video has 60, numbered from 0 to 59."),
         (lambda video: video.frames_at([7]), "No frame is shown at 7 s: the video ends at 5 s."),
         (lambda video: video.frames_at([-1]), "No frame is shown at -1 s: times count from the first frame, at 0 s."),
         (lambda video: video.frames_at([1, 5.01]), "No frame is shown at 5.01 s: the video ends at 5 s."),
@@ -135,6 +142,22 @@ def test_frames_that_no_index_lists_are_listed_by_their_packets_or_not_at_all(ma
         assert len(video) == 48
 
 
+@pytest.mark.parametrize(
+    ("name", "method", "note"),
+    [("trimmed.mp4", "seek", ""), ("clip.h264", "linear", "the container has no index in its header")],
+)
+def test_frames_that_were_counted_by_decoding_are_found_as_fast_as_ever(make_clip, tmp_path, name, method, note):
+    path = cut_start(make_clip(), tmp_path / name, frames=5) if name == "trimmed.mp4" else make_clip(name)
+    want = decode_all(path.read_bytes())
+
+    with reelabel.open(path) as video:
+        assert len(video) == len(want)
+        frames = video.frames([30, 20])
+        assert (frames.method, frames.note) == (method, note)
+        assert np.array_equal(frames.images, [want[30], want[20]])
+        require_frames(video, want)
+
+
 def test_slices_are_those_of_a_list(clip):
     want = decode_all(clip.read_bytes())
 
@@ -142,6 +165,12 @@ def test_slices_are_those_of_a_list(clip):
         for key in (slice(-5, None), slice(None, None, -20), slice(50, 1000, 5), slice(5, 5), slice(100, 200)):
             assert [*map(np.ndarray.tolist, video[key])] == [*map(np.ndarray.tolist, want[key])]
         assert video[5:5].shape == (0, 48, 64, 3)
+
+
+@pytest.mark.parametrize("position", [np.int64(5), np.uint8(5), np.array(5)])
+def test_a_position_is_a_whole_number_of_any_kind(clip, position):
+    with reelabel.open(clip) as video:
+        assert np.array_equal(video[position], video[5])
 
 
 def test_a_sampler_chooses_from_a_segment_at_native_size_or_scaled(clip):

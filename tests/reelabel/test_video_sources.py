@@ -1,8 +1,11 @@
 """Videos as objects of every kind of source: local, in memory, on S3 and on web servers."""
 
+import gc
 import gzip
 import io
+import mmap
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 import reelabel
 from reelabel.options import WebOptions
 from tests.clips import LONG
+from tests.open_descriptors import open_descriptors
 from tests.reelabel.linear_decode import decode_all, require_frames
 from tests.reelabel.sources.web_server import Page, serving
 
@@ -68,6 +72,11 @@ def in_open_tar(path):
     return tarfile.open(archive).extractfile("clip.mp4")
 
 
+def mapped(path):
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 LOCAL = {
     "path": Path,
     "text": str,
@@ -76,6 +85,7 @@ LOCAL = {
     "bytearray": lambda path: bytearray(path.read_bytes()),
     "bytes in memory": lambda path: io.BytesIO(path.read_bytes()),
     "file": lambda path: path.open("rb"),
+    "file mapped into memory": mapped,
     "file of no descriptor": lambda path: Unnamed(path.read_bytes()),
     "byte source": lambda path: Remote(path.read_bytes()),
     "data uri": lambda path: f"data:video/mp4;base64,{__import__('base64').b64encode(path.read_bytes()).decode()}",
@@ -153,6 +163,30 @@ def test_a_file_object_stays_where_it_is_and_open(clip):
         with reelabel.open(file) as video:
             assert video[0].shape == (48, 64, 3)
         assert file.tell() == 17
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes", "file", "uri"])
+def test_a_video_that_is_not_closed_leaves_nothing_open(clip, kind):
+    gc.collect()
+    before = len(open_descriptors())
+    for _ in range(3):
+        _ = reelabel.open(LOCAL[kind](clip))[0]
+
+    assert len(open_descriptors()) <= before
+
+
+_WITH_MODULES_THAT_STAY = """
+import ctypes, sys, reelabel
+videos = reelabel.open(sys.argv[1]), reelabel.open("file://" + sys.argv[1])
+for module in [*sys.modules.values()]:  # as an extension such as torch makes them
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
+"""
+
+
+def test_a_video_that_is_not_closed_ends_with_the_interpreter_in_silence(clip):
+    command = [sys.executable, "-c", _WITH_MODULES_THAT_STAY, clip]
+
+    assert subprocess.run(command, capture_output=True, check=True).stderr == b""
 
 
 def test_a_pipe_is_refused_in_a_sentence(clip):

@@ -60,7 +60,7 @@ def held_cells(row: Mapping[str, Any]) -> list[tuple[Any, VideoMeta]]:
     videos, metas = held_videos(row), row.get(VIDEO_META)
     if metas is None or len(metas) != len(videos):
         metas = [{}] * len(videos)
-    return [(video, _held_metadata(frames_of(video), meta)) for video, meta in zip(videos, metas, strict=True)]
+    return [(video, _held_metadata(frames_of(video), meta or {})) for video, meta in zip(videos, metas, strict=True)]
 
 
 def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any, VideoMeta]:  # noqa: ANN401
@@ -75,7 +75,7 @@ def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any,
         SamplingRefusedError: The sampler needs times that are unknown, or selects no frame.
     """
     frames, packed = frames_of(video), video[1] if isinstance(video, tuple) else None
-    times_s = _times_s(len(frames), meta, packed or {})
+    times_s, positions = _times_s(len(frames), meta, packed or {}), meta["frame_indices"]
     properties = _properties(len(frames), times_s, sampling)
     chosen, deviations = choose_indices(sampling, properties), deviations_s(sampling, properties)
     kept = frames[chosen] if isinstance(frames, np.ndarray) else [frames[at] for at in chosen]
@@ -83,13 +83,14 @@ def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any,
         **meta,
         "video_num_frames": len(chosen),
         "frame_timestamps": np.empty(0) if times_s is None else times_s[chosen],
-        "frame_indices": meta["frame_indices"][chosen] if len(meta["frame_indices"]) else meta["frame_indices"],
+        "frame_indices": positions[chosen] if len(positions) == len(frames) else np.empty(0, np.int64),
         "deviation_s": np.empty(0) if deviations is None else deviations,
     }
     if packed is None:
         return kept, picked
     indices = packed.get("frames_indices")
-    return (kept, packed | ({} if indices is None else {"frames_indices": [indices[at] for at in chosen]})), picked
+    is_each = indices is not None and len(indices) == len(frames)
+    return (kept, packed | ({"frames_indices": [indices[at] for at in chosen]} if is_each else {})), picked
 
 
 def _times_s(count: int, meta: VideoMeta, packed: Mapping[str, Any]) -> npt.NDArray[np.float64] | None:
@@ -107,6 +108,8 @@ def _properties(count: int, times_s: npt.NDArray[np.float64] | None, sampling: S
                 f"The times of the frames are unknown, which the sampler {sampling.sampler} needs; use num_frames."
             )
         return VideoProperties(total_frames=count, fps=0.0, duration_s=0.0)
+    if not (np.isfinite(times_s).all() and (np.diff(times_s) >= 0).all()):
+        raise SamplingRefusedError("The times of the frames fall, or are no numbers; correct those of video_meta.")
     length_s = float(times_s.max() - times_s.min())
     fps = (count - 1) / length_s if length_s > 0 else 0.0
     return VideoProperties(total_frames=count, fps=fps, duration_s=count / fps if fps else 0.0, times_s=times_s)

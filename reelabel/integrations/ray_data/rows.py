@@ -107,6 +107,8 @@ def _video(given: Any, name: str) -> Video | VideoRefusedError:  # noqa: ANN401 
         return given
     if isinstance(given, os.PathLike):
         return str(given)
+    if isinstance(given, bytearray | memoryview):  # as of DuckDB
+        return bytes(given)
     return VideoRefusedError(f"{name} is of type {type(given).__name__}; {_ADVICE}.")
 
 

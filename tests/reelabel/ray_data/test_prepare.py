@@ -243,12 +243,20 @@ def test_videos_are_decoded_in_a_locked_process_or_refused(make_clip):
 def test_a_cell_may_hold_the_bytes_of_a_video(preparing, make_clip):
     path = make_clip()
     data = path.read_bytes()
-    cells = [path, data, {"bytes": data, "path": None}, {"bytes": None, "path": str(path)}, b"no video", 3]
+    cells = [
+        path,
+        data,
+        {"bytes": data, "path": None},
+        {"bytes": None, "path": str(path)},
+        bytearray(data),
+        b"no video",
+        3,
+    ]
 
     got = preparing()({"video_uri": cells})
 
-    for [video] in got["video"][1:4]:
+    for [video] in got["video"][1:5]:
         np.testing.assert_array_equal(video, got["video"][0][0])
-    assert [meta["source"] for [meta] in got["video_meta"]] == [str(path), "", "", str(path), "", ""]
-    assert [meta["error_type"] for [meta] in got["video_meta"][4:]] == ["video_unreadable", "video_refused"]
-    assert got["video_meta"][5][0]["error"].startswith("video_uri is of type int; give a path, a URI, or the bytes")
+    assert [meta["source"] for [meta] in got["video_meta"]] == [str(path), "", "", str(path), "", "", ""]
+    assert [meta["error_type"] for [meta] in got["video_meta"][5:]] == ["video_unreadable", "video_refused"]
+    assert got["video_meta"][6][0]["error"].startswith("video_uri is of type int; give a path, a URI, or the bytes")

@@ -167,6 +167,26 @@ def test_frames_without_times_can_be_counted_but_not_timed(preparing):
     assert "times of the frames are unknown" in meta["error"]
 
 
+@pytest.mark.parametrize(
+    ("known", "error"),
+    [
+        ({"frame_timestamps": [0.0, 2.0, 1.0]}, "The times of the frames fall, or are no numbers"),
+        ({"frame_timestamps": [0.0, None, 1.0]}, "The times of the frames fall, or are no numbers"),
+        ({"frame_indices": [0, 1]}, ""),
+        (None, ""),
+    ],
+)
+def test_frames_with_wrong_metadata_fail_alone_if_at_all(preparing, known, error):
+    frames = np.zeros((3, 28, 28, 3), np.uint8)
+    batch = {"video": [[frames], [(frames, {"frames_indices": [0], "fps": 1.0})]], "video_meta": [[known], None]}
+
+    got = preparing(sampling={"num_frames": 2}, sample_frames_present=True)(batch)
+
+    [[bad], [good]] = got["video_meta"]
+    assert bad["error"].startswith(error)
+    assert (bad["failed"], good["video_num_frames"]) == (bool(error), 2)
+
+
 def test_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
     parts = np.array([{"type": "video_url", "video_url": {"url": str(make_clip())}}], object)
     messages = [{"role": "system", "content": "Look closely."}, {"role": "user", "content": parts}]
