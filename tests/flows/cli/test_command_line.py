@@ -145,6 +145,7 @@ def test_a_wrong_password_is_explained(environment, manifest):
         ),
         (["down"], 2, "Another command is using the services"),
         (["nothing"], 2, "No such command"),
+        (["clasify"], 2, "No such command 'clasify'. Did you mean 'classify'?"),
     ],
     ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
 )
