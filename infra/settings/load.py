@@ -121,14 +121,17 @@ class Settings(BaseSettings):
 
 
 def config_file() -> Path:
-    return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
+    return Path(os.environ.get(CONFIG_VARIABLE) or "reelabel.toml")
 
 
 def load_settings() -> Settings:
     """Load and validate all settings; a ConfigurationError names each that is unknown, malformed or out of bounds."""
     file = config_file()
-    if CONFIG_VARIABLE in os.environ and not file.exists():
+    is_named = bool(os.environ.get(CONFIG_VARIABLE))
+    if is_named and not file.exists():
         raise ConfigurationError(f"{CONFIG_VARIABLE} is {file}, but that file does not exist.")
+    if is_named and file.is_dir():
+        raise ConfigurationError(f"{CONFIG_VARIABLE} is {file}, which is a folder; name a file.")
     if file.is_dir():
         raise ConfigurationError(f"{file} is a folder, where the settings file is expected; move it away.")
     _refuse_unknown_variables()

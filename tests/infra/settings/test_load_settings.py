@@ -18,6 +18,7 @@ def clean(monkeypatch, tmp_path):
     [
         ("REELABEL_STOR_URI", "s3://a/b", "REELABEL_STOR_URI is not a setting; did you mean REELABEL_STORE_URI?"),
         ("REELABEL_FOO", "1", "REELABEL_FOO is not a setting"),
+        ("REELABEL_CONFIG", "/usr", "REELABEL_CONFIG is /usr, which is a folder; name a file."),
         ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG is /no/such.toml, but that file does not exist."),
         ("REELABEL_STORE_URI", "ftp://x", "'ftp://x' has the wrong format; expected: s3://bucket/prefix"),
         (
@@ -108,6 +109,13 @@ def test_a_folder_in_place_of_the_file_is_named(tmp_path):
 
     with pytest.raises(ConfigurationError, match=r"reelabel\.toml is a folder, where the settings file is expected"):
         load_settings()
+
+
+def test_an_empty_name_of_the_file_is_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("REELABEL_CONFIG", "")
+    (tmp_path / "reelabel.toml").write_text("[sampling]\nfps = 3\n")
+
+    assert load_settings().sampling.fps == 3
 
 
 def test_a_file_in_another_encoding_is_explained(tmp_path):
