@@ -205,6 +205,8 @@ def _by_setting(error: ValidationError) -> Iterable[Sequence[ErrorDetails]]:
     """Group faults by setting: one that may have several types has a fault for each, at a location of its own."""
     found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for fault in error.errors():
+        if fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]:
+            continue  # its invalid entries, which have faults of their own, are not counted
         location = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
         found.setdefault(location, []).append({**fault, "loc": location})
     return found.values()
@@ -217,7 +219,9 @@ def _explain(faults: Sequence[ErrorDetails]) -> str:
     if fault["type"] in UNKNOWN:
         return f"{where}: unknown setting{_nearest(where, [*known, *Settings.model_fields])}".rstrip(".")
     a_list = f'must be a list; write it as ["a", "b"] (JSON in {_variable(where)})'
-    clauses = {"tuple_type": a_list, "list_type": a_list, "too_short": "must have at least {min_length} characters"}
+    clauses = {"tuple_type": a_list, "list_type": a_list}
+    if info and _is_secret(info):
+        clauses["too_short"] = "must have at least {min_length} characters"
     first, *others = (describe_fault(each, clauses) for each in faults)
     clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
     if fault["type"] == "string_pattern_mismatch" and info:
