@@ -137,7 +137,8 @@ class CommandLine(ReelabelGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer's own types
         """Find the command of the arguments; if there is none, Typer suggests the nearest of `commands`."""
-        self.commands = dict.fromkeys(COMMANDS) | self.commands
+        not_loaded: dict[str, Any] = dict.fromkeys(COMMANDS)
+        self.commands = {**not_loaded, **self.commands}
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
