@@ -63,7 +63,7 @@ def describe_fault(fault: ErrorDetails, clauses: Mapping[str, str] | None = None
     if kind in {"value_error", "assertion_error"}:
         error = context["error"]
         return error.faults[0].clause if isinstance(error, InvalidOptionError) else str(error)
-    if kind == "string_too_short" and context["min_length"] == 1:
+    if kind in {"string_too_short", "too_short"} and context["min_length"] == 1:
         return "must not be empty"
     known = _CLAUSES | dict(clauses or {})
     return known.get(kind, known.get(kind.split("_")[0], "is not valid")).format_map(context)

@@ -248,10 +248,11 @@ class _UnavailableError(ConfigurationError): ...
 def _socket_url(url: str) -> str:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-    except ValueError:  # for example, an unclosed bracket in the address
-        parts = urlsplit("")
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # for example, an unclosed bracket in the address, or a port that is no number
+        parts, is_address = urlsplit(""), False
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.netloc:
+    if scheme is None or not is_address:
         raise ConfigurationError(
             f"{escape_controls(url)} is not the address of a server; use one such as http://127.0.0.1:8020."
         )

@@ -153,10 +153,12 @@ def require_format(form: str, *known: str) -> None:
 
 
 def require_parent_folder(target: str) -> None:
-    """Refuse an output file whose folder does not exist, before any work."""
+    """Refuse an output file whose folder does not exist, or that is a folder itself, before any work."""
     folder = Path(target).absolute().parent
     if not folder.is_dir():
         raise ConfigurationError(f"Cannot write {target}: folder {folder} does not exist; create it first.")
+    if Path(target).is_dir():
+        raise ConfigurationError(f"Cannot write {target}: it is a folder; name a file.")
 
 
 def require_sheet(target: str) -> None:

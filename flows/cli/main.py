@@ -135,13 +135,19 @@ class CommandLine(ReelabelGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - Typer's own types
         return [*COMMANDS]
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer's own types
+        """Find the command of the arguments; if there is none, Typer suggests the nearest of `commands`."""
+        not_loaded: dict[str, Any] = dict.fromkeys(COMMANDS)
+        self.commands = {**not_loaded, **self.commands}
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
         """Return a command; for the list of commands, only its name and summary."""
         if (command := COMMANDS.get(cmd_name)) is None:
             return None
         if self._is_listing:
             return TyperCommand(cmd_name, help=command.summary, rich_help_panel=command.panel)
-        if cmd_name not in self.commands:
+        if self.commands.get(cmd_name) is None:
             self.commands[cmd_name] = _load(cmd_name, command)
         return super().get_command(ctx, cmd_name)
 

@@ -131,14 +131,17 @@ class Settings(BaseSettings):
 
 
 def config_file() -> Path:
-    return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
+    return Path(os.environ.get(CONFIG_VARIABLE) or "reelabel.toml")
 
 
 def load_settings() -> Settings:
     """Load and validate all settings; a ConfigurationError names each that is unknown, malformed or out of bounds."""
     file = config_file()
-    if CONFIG_VARIABLE in os.environ and not file.exists():
+    is_named = bool(os.environ.get(CONFIG_VARIABLE))
+    if is_named and not file.exists():
         raise ConfigurationError(f"{CONFIG_VARIABLE} is {file}, but that file does not exist.")
+    if is_named and file.is_dir():
+        raise ConfigurationError(f"{CONFIG_VARIABLE} is {file}, which is a folder; name a file.")
     if file.is_dir():
         raise ConfigurationError(f"{file} is a folder, where the settings file is expected; move it away.")
     _refuse_unknown_variables()
@@ -212,6 +215,8 @@ def _by_setting(error: ValidationError) -> Iterable[Sequence[ErrorDetails]]:
     """Group faults by setting: one that may have several types has a fault for each, at a location of its own."""
     found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for fault in error.errors():
+        if fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]:
+            continue  # its invalid entries, which have faults of their own, are not counted
         location = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
         found.setdefault(location, []).append({**fault, "loc": location})
     return found.values()
@@ -224,7 +229,9 @@ def _explain(faults: Sequence[ErrorDetails]) -> str:
     if fault["type"] in UNKNOWN:
         return f"{where}: unknown setting{_nearest(where, [*known, *Settings.model_fields])}".rstrip(".")
     a_list = f'must be a list; write it as ["a", "b"] (JSON in {_variable(where)})'
-    clauses = {"tuple_type": a_list, "list_type": a_list, "too_short": "must have at least {min_length} characters"}
+    clauses = {"tuple_type": a_list, "list_type": a_list}
+    if info and _is_secret(info):
+        clauses["too_short"] = "must have at least {min_length} characters"
     first, *others = (describe_fault(each, clauses) for each in faults)
     clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
     if fault["type"] == "string_pattern_mismatch" and info:

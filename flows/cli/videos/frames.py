@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,6 +77,8 @@ def frames(  # noqa: PLR0913 - a command's options
         raise ConfigurationError("--all takes every keyframe and cannot be combined with --num-frames or --sampler.")
     if end_s is not None and end_s <= start_s:
         raise ConfigurationError(f"--end-s {end_s:g} must be greater than --start-s {start_s:g}.")
+    if math.inf in {start_s, end_s}:
+        raise ConfigurationError("--start-s and --end-s must be finite; leave out --end-s for the video's end.")
     if compare is not None and (every or npz or sampling.sampler):
         raise ConfigurationError("--compare names the samplers itself; leave out --all, --npz and --sampler.")
     if every:

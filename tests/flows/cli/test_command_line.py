@@ -125,6 +125,8 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["frames", __file__, "--sampler", "unifrom"], 2, "Unknown sampler unifrom; did you mean uniform?"),
         (["frames", __file__, "--all", "--sampler", "uniform"], 2, "--all takes every keyframe and cannot be combined"),
         (["frames", __file__, "--fps", "2"], 2, "the sampler keyframes takes no fps; leave it out, or choose"),
+        (["frames", __file__, "--start-s", "inf"], 2, "--start-s and --end-s must be finite; leave out --end-s"),
+        (["frames", __file__, "--end-s", "inf"], 2, "--start-s and --end-s must be finite; leave out --end-s"),
         (["classify", "{manifest}", "--fps", "2"], 2, "the sampler keyframes takes no fps"),
         (["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: must be less than 1"),
         (["classify", "{manifest}", "--template", "Say yes."], 2, "--template Say yes.: it must contain"),
@@ -145,6 +147,7 @@ def test_a_wrong_password_is_explained(environment, manifest):
         ),
         (["down"], 2, "Another command is using the services"),
         (["nothing"], 2, "No such command"),
+        (["clasify"], 2, "No such command 'clasify'. Did you mean 'classify'?"),
     ],
     ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
 )

@@ -39,6 +39,7 @@ def test_times_that_repeat_are_counted_and_long_lists_end():
         (lambda _folder: check_format("json", raw=True), "--raw is for --format csv; the other formats never change"),
         (lambda folder: require_parent_folder(f"{folder}/gone/a.json"), "gone does not exist; create it first."),
         (lambda folder: require_parent_folder(f"{folder}/file/a.json"), "file does not exist; create it first."),
+        (lambda folder: require_parent_folder(f"{folder}/"), "/: it is a folder; name a file."),
         (lambda folder: require_sheet(f"{folder}/gone/a.png"), "gone does not exist; create it first."),
         (lambda folder: require_sheet(f"{folder}/sheet.mp4"), "sheet.mp4 is not an image file; use a name such as"),
         (lambda folder: require_sheet(f"{folder}/sheet"), "sheet is not an image file; use a name such as sheet.png."),

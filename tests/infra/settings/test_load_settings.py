@@ -18,6 +18,7 @@ def clean(monkeypatch, tmp_path):
     [
         ("REELABEL_STOR_URI", "s3://a/b", "REELABEL_STOR_URI is not a setting; did you mean REELABEL_STORE_URI?"),
         ("REELABEL_FOO", "1", "REELABEL_FOO is not a setting"),
+        ("REELABEL_CONFIG", "/usr", "REELABEL_CONFIG is /usr, which is a folder; name a file."),
         ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG is /no/such.toml, but that file does not exist."),
         ("REELABEL_STORE_URI", "ftp://x", "'ftp://x' has the wrong format; expected: s3://bucket/prefix"),
         (
@@ -53,7 +54,8 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_RESULTS_EXPORT_FORMAT", "iceberg", "'iceberg' must be parquet, delta or iceberg:CATALOG.NAMESPACE"),
         ("REELABEL_SERVER_URL", "http://me@gpu-1/v1", "server.url: 'http://me@gpu-1/v1' has the wrong format"),
         ("REELABEL_SERVE_ORIGINS", '["https://a.example/page"]', "serve.origins.0: 'https://a.example/page' has the"),
-        ("REELABEL_SERVE_LOAD", "[]", "serve.load: "),
+        ("REELABEL_SERVE_LOAD", "[]", "serve.load: [] must not be empty. Fix"),
+        ("REELABEL_SERVE_LOAD", '["x"]', "serve.load.0: 'x' must be 'classify', 'analyze' or 'live'. Fix"),
         ("REELABEL_MODEL_ENGINE_ARGS", '{"seed": 1}', "seed must stay as Reelabel sets it; leave it out"),
         ("REELABEL_STORE_MAC_KEY", "hunter2", "store.mac_key: use at least 32 random characters"),
         ("REELABEL_SERVE_TOKEN", "hunter2", "serve.token: must have at least 16 characters"),
@@ -109,6 +111,13 @@ def test_a_folder_in_place_of_the_file_is_named(tmp_path):
 
     with pytest.raises(ConfigurationError, match=r"reelabel\.toml is a folder, where the settings file is expected"):
         load_settings()
+
+
+def test_an_empty_name_of_the_file_is_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("REELABEL_CONFIG", "")
+    (tmp_path / "reelabel.toml").write_text("[sampling]\nfps = 3\n")
+
+    assert load_settings().sampling.fps == 3
 
 
 def test_a_file_in_another_encoding_is_explained(tmp_path):
