@@ -269,7 +269,8 @@ class Video:
         frames = self._frames_by(Instants(instants), segment=span)
         latest = int(np.argmax(instants))
         ends_s = max(frames.info.duration_s, frames.time_s[latest] + (1 / frames.info.fps if frames.info.fps else 0))
-        if frames.info.duration_s and instants[latest] > ends_s:
+        is_followed = 0 <= frames.index[latest] < (frames.selection.total_frames or 0) - 1
+        if frames.info.duration_s and instants[latest] > ends_s and not is_followed:
             raise NoSuchFrameError(f"No frame is shown at {instants[latest]:g} s: the video ends at {ends_s:g} s.")
         return frames
 

@@ -19,10 +19,11 @@ from prefect.states import Cancelling
 
 import flows
 import tasks
-from flows.cli.runs.run import run_flow_here
+from flows.cli.runs.run import run_flow_here, run_flow_locally
 from flows.evaluate import evaluate
 from flows.run.execute import _interruption_recorded
 from flows.run.names import TAG
+from flows.run.request import DescribeRequest
 from flows.run.run_flow import fail_with_message, is_stopped_by_user
 from flows.runs import backfill, classify, describe
 from flows.schedule.deploy import deploy_flows
@@ -273,3 +274,12 @@ def test_a_run_whose_manifest_may_be_empty_completes_without_one(client):
 
     state = client.read_flow_run(flow_run.id).state
     assert (state.name, state.message) == ("Completed", "Nothing to do: No file matches /gone/*.parquet.")
+
+
+def test_no_run_is_made_whose_id_cannot_be_written(client, prefect_services, tmp_path):
+    before = client.count_flow_runs()
+
+    with pytest.raises(ConfigurationError, match="does not exist; create it first"):
+        run_flow_locally(DescribeRequest(manifest="jobs.parquet"), prefect_services, id_file=f"{tmp_path}/none/id")
+
+    assert client.count_flow_runs() == before

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import struct
 import threading
 
 import av
@@ -275,6 +276,19 @@ def test_odd_files_yield_the_frames_of_a_linear_decode(name):
         assert len(video) == len(want)
         assert np.array_equal(video[[-1, 0, 5]], [want[-1], want[0], want[5]])
         assert np.array_equal(np.concatenate([part.images for part in video.batches(16)]), want)
+
+
+def test_every_instant_before_the_last_frame_shows_one_whatever_duration_the_header_states():
+    data = bytearray(Cell("mp4", "h264", "variable-rate").make())
+    struct.pack_into(">I", data, data.index(b"mdhd") + 20, 1)  # the duration, in the units of its time scale
+
+    with reelabel.open(bytes(data)) as video:
+        times_s = video.frames(range(len(video))).time_s
+        between_s = (times_s[1:] + times_s[:-1]) / 2
+        for number, instant_s in enumerate(between_s):
+            assert video.frames_at([instant_s, 0]).index.tolist() == [number, 0]
+        with pytest.raises(reelabel.NoSuchFrameError):
+            video.frames_at([times_s[-1] + 10])
 
 
 def test_a_video_of_one_frame(make_clip):

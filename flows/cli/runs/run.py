@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.console import print_line
+from flows.cli.console import print_line, require_parent_folder
 from flows.cli.context import ready_to_run
 from flows.cli.runs.follow import show_progress
 from flows.cli.runs.summary import print_summary
@@ -55,6 +55,8 @@ def run_flow_locally(
 
     from flows.runs import backfill, classify, describe  # noqa: PLC0415
 
+    if id_file is not None:
+        require_parent_folder(id_file)
     with get_client(sync_client=True) as client:
         flow: Any = {each.name: each for each in (classify, describe, backfill)}[request.kind]
         parameters = request.parameters
