@@ -143,12 +143,15 @@ class JobSelector:
         return cls(selection=selection, named=[*request.ids, *listed], earlier=earlier, settings=settings)
 
     def __post_init__(self) -> None:
-        """Reject an empty selection, which would select every job."""
+        """Reject an empty selection, which would select every job, and times between which nothing lies."""
         if not self.named and self.selection.is_empty:
             raise ConfigurationError(
                 "No jobs selected; name job ids, or select by failed, code, missing, changed_video, label, "
                 "margin_below, run, task, since, until or where."
             )
+        since, until = self.selection.since, self.selection.until
+        if since and until and since >= until:
+            raise ConfigurationError(f"since, {since:%Y-%m-%d %H:%M}, is not before until, {until:%Y-%m-%d %H:%M}.")
 
     @property
     def only(self) -> pl.Series | None:

@@ -165,6 +165,10 @@ def _choose_column(path: Path, names: Sequence[str]) -> str:
     if _COLUMN in names:
         return _COLUMN
     if len(names) == 1:
+        if ";" in names[0] or "\t" in names[0]:
+            raise ConfigurationError(
+                f"The columns of the bank {path} are not separated by commas; export it with commas."
+            )
         return names[0]
     raise ConfigurationError(f"The bank {path} has no column '{_COLUMN}'; give that name to the column with the texts.")
 

@@ -65,6 +65,8 @@ def test_a_bank_is_read_from_parquet(tmp_path):
         ("x" * 10_000_000, "bank.txt", "line 1 has more than 2,000 characters"),
         (b"\xff\xfea\0", "bank.txt", "is not UTF-8 text"),
         ("a,b\n1,2\n", "bank.csv", "has no column 'text'"),
+        ("id;text\n1;a cat\n", "bank.csv", "not separated by commas"),
+        ("id\ttext\n1\ta cat\n", "bank.csv", "not separated by commas"),
         ('text\n"a\nb"\n', "bank.csv", r"line 3 has the character U\+000A"),
         (
             "text\na cat\na dog, asleep\n",

@@ -265,6 +265,10 @@ def test_a_backfill_without_an_earlier_run_says_so(forecast_of_backfill):
     [
         ({}, "No jobs selected; name job ids, or select by failed"),
         ({"selection": {"skip_unknown": True, "limit": 1}}, "No jobs selected"),
+        (
+            {"selection": {"since": "2026-02-01", "until": "2026-01-01"}},
+            "since, 2026-02-01 00:00, is not before until, 2026-01-01 00:00",
+        ),
         ({"ids": ["z"]}, "1 job id is not in the manifest: z; correct them, or turn on skip unknown"),
         ({"selection": {"label": "red"}}, "No job of jobs has the label 'red'; the labels are: no (1)."),
         ({"selection": {"where": "margn > 0"}}, 'column "margn" does not exist'),
