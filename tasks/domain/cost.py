@@ -109,7 +109,7 @@ class WallClockProfile:
             total_ms = sum(components_ms.values())
             shares = components_ms if total_ms else {part: 1.0}
             for component, share in shares.items():
-                spent_ms[component.value] += ms * share / (total_ms or 1.0)
+                spent_ms[component.value] += ms * (share / (total_ms or 1.0))
         return {name: ms for name, ms in spent_ms.items() if ms}
 
     def _change(self, part: RunPhase, change: int) -> None:
