@@ -31,6 +31,7 @@ _TIMEOUT_S = 10
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
 # Of psycopg: a pooler may lend another session to each transaction, in which other statements are prepared.
 _UNPREPARED = {"prepare_threshold": None}
+_TIME_LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
 # Classes and codes of SQLSTATE, and patterns in libpq's messages about connections, which have no code.
 _REFUSED = ("28", "3D", "42501")
 # A server that cannot prove that it knows the password is not sent it; it counts as unavailable.
@@ -139,6 +140,18 @@ def require_writes(engine: sqlalchemy.Engine) -> None:
         if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
             engine.dispose()  # the name may lead to another server by now
             raise DatabaseUnavailableError(f"{_READ_ONLY}.")
+
+
+def unlimited(**settings: str) -> str:
+    """Return SQL that lets a transaction take as long as it needs, whatever the login's limits, with other settings.
+
+    Settings that the server's version lacks, as `transaction_timeout` before 17, are left out.
+    """
+    values = ", ".join(
+        f"('{name}', '{value}')" for name, value in (dict.fromkeys(_TIME_LIMITS, "0") | settings).items()
+    )
+    wanted = f"(VALUES {values}) AS wanted (name, value)"
+    return f"SELECT set_config(name, value, true) FROM {wanted} JOIN pg_settings USING (name)"  # noqa: S608 - names of ours
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import psycopg
 import sqlalchemy
 from psycopg.sql import SQL, Composed, Identifier
 
-from infra.database.connect import database_errors, place_of
+from infra.database.connect import database_errors, place_of, unlimited
 from reelabel.disk import disk_errors
 from reelabel.errors import ConfigurationError
 from sql.migrate import revisions
@@ -37,11 +37,7 @@ _FACTS = "backup.json"
 _BLOCK_BYTES = 1024**2
 # One snapshot of all tables.
 _SNAPSHOT: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-# As long as it takes, and every digit of a number, whatever is set for the login or the database.
-_SETTINGS = (
-    "SELECT set_config(name, value, true) FROM (VALUES ('statement_timeout', '0'), ('transaction_timeout', '0'), "
-    "('extra_float_digits', '1')) AS wanted (name, value) JOIN pg_settings USING (name)"
-)
+_SETTINGS = unlimited(extra_float_digits="1")  # every digit of a number
 _UNREADABLE = (
     "SELECT min(relname) FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace AND CASE relkind "
     "WHEN 'S' THEN NOT has_sequence_privilege(oid, 'SELECT, USAGE') "

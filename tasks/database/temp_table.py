@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Integer, MetaData, Table, Text, or_, select, text
 
-from infra.database.connect import database_errors
+from infra.database.connect import database_errors, unlimited
 from infra.prefetch import prefetch
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT
 from tasks.domain import Job
@@ -69,11 +69,8 @@ MANIFEST_JOBS = Table(
 )
 # The columns that identify a job.
 KEYS = (ROW, "job_id", "job_digest")
-# Enough memory to hash millions of ids, which Postgres would otherwise sort on disk; and unlimited time.
-_LIMITS = text(
-    "SELECT set_config(name, value, true) FROM (VALUES ('work_mem', '256MB'), ('statement_timeout', '0'), "
-    "('transaction_timeout', '0')) AS wanted (name, value) JOIN pg_settings USING (name)"
-)
+# Enough memory to hash millions of ids, which Postgres would otherwise sort on disk.
+_LIMITS = text(unlimited(work_mem="256MB"))
 
 
 def has_rows(engine: Engine, scope: Scope) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
-from infra.database.connect import database_errors
+from infra.database.connect import database_errors, unlimited
 from infra.errors import PlanLostError
 from sql.queries import read_query
 from tasks.database.tables import PLAN, SHARD
@@ -32,11 +32,7 @@ _SHARDS = text(
 ).bindparams(bindparam("jobs"))
 _SUMS = text(read_query("plan_sums"))
 _NOTHING = text("SELECT")
-# Postgres before 17 has no transaction_timeout.
-_UNLIMITED = text(
-    "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
-    "('idle_in_transaction_session_timeout', 'statement_timeout', 'lock_timeout', 'transaction_timeout')"
-)
+_UNLIMITED = text(unlimited())
 _UNDONE = ("planned", "extracted")
 
 

@@ -37,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from sqlalchemy.exc import IntegrityError
 
-from infra.database.connect import database_errors
+from infra.database.connect import database_errors, unlimited
 from infra.database.copy_out import copy_query
 from reelabel.errors import ConfigurationError, ObjectMissingError
 from tasks.database.tables import (
@@ -81,12 +81,8 @@ _TYPES: dict[type[TypeEngine[Any]], pa.DataType] = {
     Double: pa.float64(),
     DateTime: pa.timestamp("us", "UTC"),
 }
-# The digest is of rows as text; and files are read and written between statements, however long it takes.
-_SETTINGS = text(
-    "SELECT set_config(name, value, true) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'), "
-    "('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'), ('extra_float_digits', '1'), "
-    "('TimeZone', 'UTC'), ('DateStyle', 'ISO')) AS wanted (name, value) JOIN pg_settings USING (name)"
-)
+# The digest is of rows as text.
+_SETTINGS = text(unlimited(extra_float_digits="1", TimeZone="UTC", DateStyle="ISO"))
 _DAMAGED = (LookupError, TypeError, ValueError, IntegrityError, psycopg.DataError, pl.exceptions.PolarsError)
 _OF_RUNS = select(RUN.c.run_id)
 _OF_PLANS = select(PLAN.c.plan_id)
