@@ -46,6 +46,7 @@ _limit: ContextVar[int] = ContextVar("limit", default=TEXT_LIMITS[0])
 _MINUTE_S, _HOUR_S = 60, 3600
 # From here on, tenths of a millisecond are noise.
 _WHOLE_FROM_MS = 1000
+_LEAST_SHARE = 0.001
 _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 
 
@@ -65,7 +66,7 @@ def environment() -> Environment:
     environment.filters |= {
         "count": lambda number: f"{number:,}",
         "counted": pluralize,
-        "percent": lambda share: f"{share:.1%}",
+        "percent": _percent,
         "duration": duration,
         "clock": clock,
         "p_value": format_p_value,
@@ -255,6 +256,13 @@ def _short(number: int) -> str:
         if number >= size:
             return f"{number / size:g}{unit}"
     return str(number)
+
+
+def _percent(share: float) -> str:
+    # Only all are 100%, and only none are 0%: a million jobs of which ten failed must not look clean.
+    if 0 < share < _LEAST_SHARE:
+        return f"<{_LEAST_SHARE:.1%}"
+    return f">{1 - _LEAST_SHARE:.1%}" if 1 - _LEAST_SHARE < share < 1 else f"{share:.1%}"
 
 
 def _interval(share: Estimate) -> str:
