@@ -140,6 +140,16 @@ def routed_jobs(jobs=400, seed=1):
     )
 
 
+def test_answers_that_repeat_others_of_their_video_prove_nothing_more():
+    sample = routed_jobs(2000)
+    repeated = sample.take(np.repeat(np.arange(2000), 3))
+
+    once, thrice = prove_margin(sample, 0.01), prove_margin(repeated, 0.01)
+
+    assert once.below == thrice.below
+    assert thrice.overall.at_most == pytest.approx(once.overall.at_most, abs=1e-4)
+
+
 def test_jobs_that_were_shown_every_frame_are_never_escalated():
     routed = replace(routed_jobs(), margins=np.where(np.arange(400) % 2, np.inf, routed_jobs().margins))
 
