@@ -88,11 +88,17 @@ def test_tests_that_import_a_file_come_first_then_those_of_its_room_then_those_a
     assert f"tests/{first}" in near
     beside = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / folder).rglob("test_*.py")}
     assert {*near} <= beside <= found
-    assert f"tests/{above}" in found - beside if above else found == beside
+    assert above is None or f"tests/{above}" in found - beside
 
 
 def test_what_has_the_name_of_a_file_comes_before_what_else_imports_it():
     assert find_tests("tasks/search/duplicates.py", ROOT)[0][0] == "tests/search/test_duplicates.py"
+
+
+def test_tests_elsewhere_that_use_a_file_by_a_module_of_tests_come_last():
+    *_, elsewhere = find_tests("tasks/embedding/video.py", ROOT)
+
+    assert "tests/description/test_describer.py" in elsewhere  # by tests/description/colours.py
 
 
 def test_a_table_counts_what_was_noticed_in_each_room():

@@ -63,19 +63,32 @@ def find_tests(file: str, checkout: Path) -> list[list[str]]:
     """Return which files of tests to run for one of the code, one group after another, the likeliest first.
 
     First come the tests that import a file or have its name, then all in the folder that mirrors the file's, and those
-    right in the folders above it, which use several of its parts.
+    right in the folders above it, which use several of its parts; last those elsewhere that import it, or a module of
+    tests that does.
     """
     parts = Path(file.removeprefix("tasks/").replace("engine/reelabel_engine", "engine")).with_suffix("").parts
     mirrors = (checkout.joinpath("tests", *parts[:count]) for count in range(len(parts), 0, -1))
     folder, *above = [mirror for mirror in mirrors if mirror.is_dir()] or [checkout / "tests"]
-    module = ".".join(Path(file.removeprefix("engine/")).with_suffix("").parts).removesuffix(".__init__")
-    imports = re.compile(rf"\b(?:from|import) {re.escape(module)}\b(?!\.)")
+    sources = {path: path.read_text() for path in sorted((checkout / "tests").rglob("*.py"))}
+
+    def importing(name: str) -> list[Path]:
+        imports = re.compile(rf"\b(?:from|import) {re.escape(_module(name))}\b(?!\.)")
+        return [path for path, source in sources.items() if imports.search(source)]
+
+    users = importing(file.removeprefix("engine/"))
+    users += [user for path in users for user in importing(str(path.relative_to(checkout)))]
     name = f"test_{parts[-1]}.py"
     beside = sorted(folder.rglob("test_*.py"), key=lambda path: (path.name != name, path))
-    near = [path for path in beside if path.name == name or imports.search(path.read_text())]
+    near = [path for path in beside if path.name == name or path in users]
     others = [path for path in beside if path not in near]
     others += [path for each in above for path in sorted(each.glob("test_*.py"))]
-    return [[str(path.relative_to(checkout)) for path in group] for group in (near, others) if group]
+    elsewhere = [path for path in dict.fromkeys(users) if path.name.startswith("test_")]
+    groups = near, others, [path for path in elsewhere if path not in near and path not in others]
+    return [[str(path.relative_to(checkout)) for path in group] for group in groups if group]
+
+
+def _module(file: str) -> str:
+    return ".".join(Path(file).with_suffix("").parts).removesuffix(".__init__")
 
 
 class Trials:
