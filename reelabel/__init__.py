@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import read_frames, write_frames
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
-    from reelabel.integrations.ray_data.prepare import PrepareVideo
-    from reelabel.integrations.ray_data.prepare_request import PrepareRequest
+    from reelabel.integrations.ray_data.prepare import PrepareRequest, PrepareVideo
     from reelabel.options import Limits, S3Options, WebOptions
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
@@ -41,7 +40,7 @@ _HOME = {
     "NoIndexError": "reelabel.errors",
     "NoSuchFrameError": "reelabel.errors",
     "ObjectStore": "reelabel.sources.object_store",
-    "PrepareRequest": "reelabel.integrations.ray_data.prepare_request",
+    "PrepareRequest": "reelabel.integrations.ray_data.prepare",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
     "PreparedRow": "reelabel.integrations.ray_data.cells",
     "ReelabelError": "reelabel.errors",

@@ -15,7 +15,7 @@ from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.frame_file import load_frames, verify_sealed
 from reelabel.frames.sparse import check_ranges
 from reelabel.seal import NO_KEY, embed_seal
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import av
 
 from reelabel.digest import json_digest
 from reelabel.segment import WHOLE
-from reelabel.sources.index_keys import SCHEMA_VERSION
-from reelabel.sources.object_info import redact_uri, unsigned_uri
+from reelabel.sources.object_info import SCHEMA_VERSION, redact_uri, unsigned_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

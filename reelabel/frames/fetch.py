@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.frames.sparse import RecordingSource
 from reelabel.sources.download_cache import DownloadCache
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.opened import RANGES_MIN_BYTES, opened_object
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from reelabel.records import arrays_of, from_json, to_json
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
-from reelabel.sources.index_keys import SCHEMA_VERSION
+from reelabel.sources.object_info import SCHEMA_VERSION
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:

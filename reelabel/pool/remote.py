@@ -8,7 +8,7 @@ from reelabel.decode.canvas import Decoded
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
 from reelabel.pool.messages import Call, Open
-from reelabel.pool.reading import RangeReader
+from reelabel.pool.process import RangeReader
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import VideoFile
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.disk import is_full
 from reelabel.errors import DiskFullError, DiskUnavailableError
-from reelabel.sources.index_keys import index_key
-from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_info import index_key, redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""URIs: their parts, and how messages show them; and the metadata of an object.
+"""URIs: their parts, and how messages show them; the metadata of an object; and keys of index files.
 
 A URI names a member of an archive (`s3://bucket/shard-000.tar#clips/7.mp4`, `part-0.parquet#column=mp4&row=17`) if a
 `#` follows one of the suffixes below, in any case; the first such `#` divides it. In the part after it, `%XX` stands
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
+from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
 
 if TYPE_CHECKING:
@@ -229,3 +230,16 @@ def part_size(uri: str, content_range: str | None, *, start: int) -> int:
             f"The server of {redact_uri(uri)} does not return the requested range; download the whole object."
         )
     return int(found[2]) + 1 - start
+
+
+SCHEMA_VERSION = 6  # of frame files and index files
+
+
+def index_key(*, source_uri: str, fingerprint: str, part: str | None = None) -> str:
+    """Derive an index file's key, `v6/ab/abcdef....index`, which is the same for all decoder versions.
+
+    It is of a video, or of a part of an archive, which may be all of it: an empty text.
+    """
+    source = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint, "schema": SCHEMA_VERSION}
+    digest = json_digest(source if part is None else source | {"part": part})
+    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL.Image import fromarray
 
-from reelabel.integrations.ray_data.cells import object_column
-from reelabel.integrations.ray_data.frames_present import frames_of
+from reelabel.integrations.ray_data.cells import frames_of, object_column
 
 
 def test_rows_with_frames_are_left_alone(preparing, make_clip, server):
