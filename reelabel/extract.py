@@ -68,9 +68,6 @@ class Request:
 
     Attributes:
         sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
-        limits: Limits on the video.
-        segment: The part of the video to sample from.
-        as_stored: Leave frames as they are stored.
         windows: Parts of the segment that a dense sampler samples from; empty for all of it.
         skip_loop_filter: Skip the loop filter where GOPs are decoded: faster, but not exact, so not for frames that a
             model sees.
@@ -152,10 +149,7 @@ def extract_ranges(
     `known` are the ranges that an earlier call returned for the same bytes: those that hold the header. Other options
     are those of `Request`.
 
-    Raises:
-        FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
-        VideoError: As `extract_local` does.
-        Exception: Whatever `source.read` raises.
+    Raises as `extract_local` and `source.read` do, and FallbackRequired if ranges do not suffice: download the file.
     """
     request = Request(**options)
     with closing(open_decoder(source, request.limits, threads=threads, known=known)) as decoder:

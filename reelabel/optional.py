@@ -23,8 +23,7 @@ _LIBRARY = "reelabel"
 def require(module: str, *, extra: str, purpose: str, of: str = _LIBRARY) -> ModuleType:
     """Import a module of an optional dependency, which `extra` of the distribution `of` installs.
 
-    Raises:
-        ConfigurationError: It is not installed.
+    Raises ConfigurationError if it is not installed.
     """
     try:
         return import_module(module)
@@ -35,15 +34,10 @@ def require(module: str, *, extra: str, purpose: str, of: str = _LIBRARY) -> Mod
 
 
 def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, python: str | None = None) -> str:
-    """Return the command that installs an extra into this environment, or into that of another Python.
+    """Return the command that installs an extra of a distribution here, or into the environment of another `python`.
 
-    It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages.
-
-    Args:
-        extra: The extra.
-        of: The distribution.
-        again: Install the extra's packages even if they are installed.
-        python: The other Python.
+    It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages. With
+    `again`, those are installed even if they are installed already.
     """
     folders = [_folder(name) for name in dict.fromkeys((_LIBRARY, of))]
     if again or not all(folders):

@@ -89,14 +89,10 @@ def to_dict(options: DataclassInstance) -> dict[str, Any]:
 def check_options(options: DataclassInstance, kind: type[DataclassInstance]) -> None:
     """Validate each field by its type and its metadata, and replace its value by the converted one.
 
-    Integers become floats, lists tuples, strings paths, and dictionaries nested options.
+    Integers become floats, lists tuples, strings paths, and dictionaries nested options. `kind` is the class in whose
+    `__post_init__` this is called; a subclass checks its own fields.
 
-    Args:
-        options: The options, from within their `__post_init__`.
-        kind: The class that has this `__post_init__`, whose fields are checked; a subclass checks its own.
-
-    Raises:
-        InvalidOptionError: Values are invalid; the message names all of them.
+    Raises InvalidOptionError, whose message names all invalid values.
     """
     faults: list[OptionFault] = []
     for rule in _rules_of(kind):
@@ -119,11 +115,7 @@ def conflict(options: DataclassInstance, clause: str) -> InvalidOptionError:
 
 
 def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
-    """Build options from a dictionary.
-
-    Raises:
-        InvalidOptionError: An option is unknown, missing or invalid.
-    """
+    """Build options from a dictionary; raise InvalidOptionError if one is unknown, missing or invalid."""
     unknown = [name for name in given if name not in {each.name for each in fields(kind)}]
     missing = [
         each.name

@@ -57,10 +57,7 @@ NO_TIME_BASE = "the stream has no time base"
 
 
 def read_up_to(file: BinaryFile, size: int) -> bytes:
-    """Read `size` bytes from the current position, fewer at the end of the file.
-
-    Unbuffered files may return less than asked for, so reads are repeated.
-    """
+    """Read `size` bytes, fewer at the end of the file: unbuffered files may return less than asked for."""
     data = io.BytesIO()
     while data.tell() < size and (piece := file.read(size - data.tell())):
         data.write(piece)
@@ -142,12 +139,10 @@ def has_failed(file: BinaryFile) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyframePackets:
-    """The packets of the keyframes that an index lists.
+    """The packets of the keyframes that an index lists; `first` is the first packet of the stream.
 
-    Attributes:
-        first: The first packet of the stream.
-        read: Returns the packet of a keyframe, by its row, after checking it against the index.
-        counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
+    `read` returns the packet of a keyframe, by its row, after checking it against the index. With `counts_packets`, PTS
+    are numbers of packets, which are wrong if the decoder reorders frames.
     """
 
     first: Packet[VideoStream]
@@ -275,9 +270,7 @@ class ContainerFormat:
     decodes it. All receive the file at offset 0.
 
     Attributes:
-        name: Unique name of the format.
         probe: Returns whether a file, given its length, is of this format.
-        read_keyframes: Lists the keyframes of an open video, and reads their packets.
         prepare: Called before FFmpeg opens a file, to refuse it, or to prefetch what will be read of it.
         is_header_sufficient: Whether FFmpeg needs only the header to describe the streams, and no frames.
         read_frames: Lists the frames of an open video, or those that determine which ones lie in a segment, without
@@ -295,13 +288,9 @@ class ContainerFormat:
 
 
 class IndexEntry(NamedTuple):
-    """A keyframe, as listed in the index that FFmpeg builds.
+    """A keyframe in FFmpeg's index: its number there, DTS (in MP4) or PTS (in Matroska), and where its packet is.
 
-    Attributes:
-        number: Its position in the index.
-        timestamp: DTS in MP4, PTS in Matroska, in the stream's time base.
-        pos: Offset of its packet in the file; in Matroska, of the cluster that contains it.
-        size: Size of its packet in bytes; 0 in Matroska.
+    In Matroska, `pos` is that of the cluster that contains it, and `size` is 0.
     """
 
     number: int

@@ -44,12 +44,7 @@ Way: TypeAlias = Literal["container", "packets", "announced", "decode"]
 
 
 class Reads(Protocol):
-    """What was read of a remote video.
-
-    Attributes:
-        bytes_fetched: Bytes read so far.
-        wait_s: Seconds spent waiting for them.
-    """
+    """The bytes that were read of a remote video, and the time spent waiting for them."""
 
     bytes_fetched: int
     wait_s: float
@@ -58,12 +53,9 @@ class Reads(Protocol):
 class Decoder(Protocol):
     """An open video: its frames are listed in one way, and some of those listed last are decoded.
 
-    Every method raises FallbackRequired if another way is needed, and VideoError if the video is at fault.
-
-    Attributes:
-        ranges: What was read of a remote video; None for a file.
-        frames_decoded: Frames that decoders have output so far.
-        known: The ranges of a remote video that hold its header and index, so that these need not be read again.
+    Every method raises FallbackRequired if another way is needed, and VideoError if the video is at fault. `ranges` is
+    None for a file. `known` are the ranges of a remote video that hold its header and index, so that these need not be
+    read again.
     """
 
     @property
@@ -112,7 +104,6 @@ class LocalDecoder:
         return self._stats.frames
 
     def close(self) -> None:
-        """Close the video, but not the file."""
         self._open.close()
         if self._linear:
             self._linear.close()

@@ -31,14 +31,10 @@ class FrameCache:
     """Frame files and index files under one root, by key."""
 
     def __init__(self, objects: ObjectStore, root_uri: str, *, seal: Seal = NO_KEY, keep_bytes: int = 0) -> None:
-        """Open a cache.
+        """Open a cache below `s3://bucket/prefix` or `file:///folder`.
 
-        Args:
-            objects: The object store.
-            root_uri: `s3://bucket/prefix` or `file:///folder`.
-            seal: Seals the files; the same wherever they are used.
-            keep_bytes: Maximum size of the frame files kept in memory. A file is kept from `find` or `write` until
-                its `read`, which then fetches nothing.
+        Up to `keep_bytes` of frame files are kept in memory, each from its `find` or `write` until its `read`, which
+        then fetches nothing.
         """
         self._objects = objects
         self._root_uri = root_uri.rstrip("/")
@@ -55,9 +51,7 @@ class FrameCache:
     def read(self, identity: FrameIdentity) -> bytes:
         """Read a frame file; return its bytes, which `find` would accept.
 
-        Raises:
-            ObjectMissingError: The file does not exist.
-            FrameFileError: The file is damaged or altered, or is not the one asked for.
+        Raises ObjectMissingError, and FrameFileError if the file is damaged or altered, or is not the one asked for.
         """
         return self._memory.take(identity.key) or self._fetch(identity)
 
@@ -159,7 +153,6 @@ class _MemoryCache:
 
 
 def encode_index(ranges: tuple[CachedRange, ...]) -> bytes:
-    """Encode the ranges of a remote video's header as an Arrow file, which the cache seals."""
     columns = {
         "start": pa.array([each.start for each in ranges], pa.int64()),
         "data": pa.array([each.data for each in ranges], pa.large_binary()),

@@ -36,13 +36,9 @@ _version = cache(version)
 
 @dataclass(frozen=True, kw_only=True)
 class FrameIdentity:
-    """Everything that determines the frames of a frame file; they depend neither on a job nor on a lossless encoding.
+    """What determines the frames of a frame file; they depend neither on a job nor on a lossless encoding.
 
-    Attributes:
-        source_uri: URI of the video.
-        fingerprint: Version of the video.
-        sampling: Which frames, and at what size.
-        segment: The part of the video that is sampled.
+    `fingerprint` is the version of the video, and `segment` the part of it that is sampled.
     """
 
     source_uri: str = field(default="", repr=False)  # may contain a signature, or a whole video

@@ -121,7 +121,6 @@ def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -
 
 
 def load_frames(data: bytes, *, pool: DecodePool | None = None, limits: Limits = _DEFAULT_LIMITS) -> Frames:
-    """Read the frames of a frame file whose seal or checksum is verified, as `read_frames` does."""
     metadata = read_metadata(data)
     try:
         columns = _read_columns(data)

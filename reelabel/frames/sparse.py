@@ -77,7 +77,7 @@ class SparseVideo:
     def decode(
         self, pool: DecodePool, *, sampling: Sampling, segment: Segment, limits: Limits
     ) -> npt.NDArray[np.uint8]:
-        """Decode the frames that are sampled of the video; return their pixels, shape (N, H, W, 3).
+        """Decode the sampled frames; return their pixels, shape (N, H, W, 3).
 
         Raises FrameFileError or FallbackRequired if the ranges do not suffice.
         """

@@ -113,7 +113,6 @@ class Opened:
                 self.decoder.close()
 
     def call(self, call: Call) -> VideoIndex | Decoded:
-        """Call a method of the decoder; raises as that does."""
         decoder = self.decoder = self.decoder or self._open()
         try:
             result: VideoIndex | Decoded = getattr(decoder, call.method)(*call.arguments, **call.options)

@@ -159,8 +159,7 @@ class DecodePool:
     def occupy(self) -> ExitStack:
         """Count a process as occupied by this thread until the returned stack is closed.
 
-        Raises:
-            ConfigurationError: It occupies all of them, and would wait for itself forever.
+        Raises ConfigurationError if it occupies all of them, and would wait for itself forever.
         """
         self._check_not_deadlocked()
         running, stack = self._loops.running, ExitStack()
@@ -184,9 +183,8 @@ class DecodePool:
     ) -> tuple[Frames, tuple[CachedRange, ...]]:
         """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
-        Raises:
-            FallbackRequired: Byte ranges do not suffice; download the whole file.
-            ReelabelError: As `extract` does, and whatever `source.read` raises.
+        Raises FallbackRequired if ranges do not suffice, so that the whole file must be downloaded; or as `extract` and
+        `source.read` do.
         """
         request = Request(**options)
         return self.use(source, request.limits, lambda decoder: extract_remotely(decoder, request), known=known)

@@ -117,11 +117,8 @@ class DecodingProcess:
     def call(self, call: Call, kind: type, reader: RangeReader | None, *, max_bytes: int | None = None) -> Any:  # noqa: ANN401 - of the kind
         """Call a method of the decoder of the open video; `reader` reads ranges of a video without a descriptor.
 
-        Raises:
-            ProcessDiedError: The process has died.
-            InvalidReplyError: It sent something invalid, or arrays larger than `max_bytes`, or than its memory limit.
-            DecoderTimeoutError: It exceeded a limit.
-            Exception: What it reports, or what `reader` raised.
+        Raises ProcessDiedError, DecoderTimeoutError, InvalidReplyError if it sent something invalid, or arrays larger
+        than `max_bytes` or its memory limit; else, what it reports, or what `reader` raised.
         """
         self._is_done = False
         self._watch.resume()
@@ -237,9 +234,7 @@ class _TimeLimit:
     def __call__(self) -> float:
         """Return the seconds until the next check: no limit can be reached sooner.
 
-        Raises:
-            DecoderTimeoutError: A limit is exceeded.
-            AbandonedError: Nobody waits for the video any more.
+        Raises DecoderTimeoutError if a limit is exceeded, and AbandonedError if nobody waits for the video any more.
         """
         raise_if_abandoned()
         now_s = time.monotonic()
@@ -338,7 +333,6 @@ class Batch:
             return self._changed.wait_for(lambda: number in self._pieces or self.failure is not None, timeout_s)
 
     def take(self, number: int) -> CachedRange:
-        """Return a range that was read, and forget it."""
         with self._changed:
             return CachedRange(self._spans[number].start, self._pieces.pop(number))
 

@@ -56,10 +56,8 @@ def choose(
     A dense sampler samples from `windows` of the segment, if there are any. `wanted` frames take the place of those
     that a sampler would choose.
 
-    Raises:
-        NoFramesError: The video has no frames.
-        SamplingRefusedError: The sampler does not support the video, it has no wanted frame, or its frames have no
-            times by which to find these or the segment.
+    Raises NoFramesError, and SamplingRefusedError if the sampler does not support the video, a wanted frame is missing,
+    or frames have no times by which to find these or the segment.
     """
     if not index.order.size:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")

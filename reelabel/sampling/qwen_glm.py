@@ -189,11 +189,7 @@ def _paired(indices: Indices) -> Indices:
 
 
 def _walk(video: VideoProperties, *, step_s: float, end_s: float) -> Indices:
-    """Take the first frame, then for each step up to the end the first unused frame at or after it.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, strictly ascending.
-    """
+    """Take the first frame, then for each step up to the end the first unused frame at or after it."""
     most = min(video.total_frames, int(end_s / step_s) + 2)
     # Accumulated rather than multiplied, to reproduce the original's rounding errors.
     due_s = np.cumsum(np.r_[0.0, np.full(most - 1, step_s)])

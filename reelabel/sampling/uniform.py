@@ -16,19 +16,9 @@ if TYPE_CHECKING:
 
 
 def pick_evenly(available: int, wanted: int) -> list[int]:
-    """Pick frames at even spacing, first and last included.
+    """Pick `wanted` indices in [0, available) at even spacing, first and last included, ascending.
 
     If there are fewer frames than picks, frames repeat evenly: their counts differ by at most one.
-
-    Args:
-        available: Number of frames to choose from; at least 1.
-        wanted: Number of picks; at least 1.
-
-    Returns:
-        `wanted` indices in [0, available), ascending.
-
-    Raises:
-        ValueError: An argument is less than 1.
     """
     if available < 1 or wanted < 1:
         raise ValueError(f"cannot pick {wanted} of {available} frames")

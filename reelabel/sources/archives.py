@@ -64,10 +64,8 @@ class Archives:
     def open(self, archive: Source, uri: str) -> MemberSource:
         """Find a member of an open archive.
 
-        Raises:
-            MemberMissingError: There is no such member.
-            ArchiveUnreadableError: The archive is damaged, or the member cannot be read.
-            VideoRefusedError: The URI does not name a member, or ranges cannot be read.
+        Raises MemberMissingError, ArchiveUnreadableError if the archive or the member cannot be read, and
+        VideoRefusedError if the URI does not name a member.
         """
         return MemberSource(archive, uri, self._content(archive, _split(uri)))
 

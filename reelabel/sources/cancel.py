@@ -103,12 +103,7 @@ class Watchdog:
         self.check()
 
     def check(self) -> None:
-        """Check that the request may go on.
-
-        Raises:
-            ReadingEndedError: It was cancelled.
-            StoreUnavailableError: Its deadline has passed.
-        """
+        """Raise ReadingEndedError if the request was cancelled, StoreUnavailableError if its deadline has passed."""
         self.cancellation.check()
         if self._deadline and time.monotonic() >= self._deadline.at_s:
             raise StoreUnavailableError(self._deadline.message)
@@ -125,7 +120,6 @@ class Watchdog:
                     each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop watching the sockets."""
         if self._timer:
             self._timer.cancel()
         with self._lock:

@@ -90,9 +90,8 @@ class FileStore:
     def open(self, uri: str) -> Iterator[FileSource]:
         """Open a file for the duration of a `with` block.
 
-        Raises:
-            VideoRefusedError: It lies in none of the folders that are allowed.
-            ObjectMissingError: It is not a regular file.
+        Raises VideoRefusedError if it lies in none of the allowed folders, and ObjectMissingError if it is no regular
+        file.
         """
         path = self.path(uri)
         with _converted_errors(uri):

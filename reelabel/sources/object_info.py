@@ -133,7 +133,6 @@ def split_member(uri: str) -> MemberUri | None:
 
 
 def member_uri(archive: str, name: str) -> str:
-    """Return the URI of a member, given the URI of its archive and its name."""
     return f"{archive}#{_ENCODED.sub(lambda found: f'%{ord(found[0]) & 0xFF:02X}', name)}"
 
 
@@ -187,13 +186,9 @@ def unsigned_uri(uri: str) -> str:
 class ObjectInfo:
     """Metadata of an object in a bucket, or of a file.
 
-    Attributes:
-        uri: Its URI, in the form of the request.
-        size_bytes: Its size.
-        fingerprint: Changes if the content changes: ETag and size on S3, size and modification time (in
-            nanoseconds) in a file system.
-        modified: Time of the last change, in UTC; None unless it is on S3 or in a folder.
-        note: What is unusual about reading it, as a clause; usually empty.
+    `fingerprint` changes if the content does: it is made of the ETag and the size on S3, and of size and modification
+    time in a file system. `modified` is None unless it is on S3 or in a folder. `note` says what is unusual about
+    reading it.
     """
 
     uri: str
@@ -221,8 +216,7 @@ def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
 def part_size(uri: str, content_range: str | None, *, start: int) -> int:
     """Return the size of the range in a response, at least 1, which may be less than was requested.
 
-    Raises:
-        RangesIgnoredError: The server sends the whole object, or another range.
+    Raises RangesIgnoredError if the server sends the whole object, or another range.
     """
     found = _CONTENT_RANGE.match(content_range or "")
     if found is None or int(found[1]) != start or int(found[2]) < start:

@@ -59,13 +59,11 @@ class OpenedSource:
 
     Attributes:
         name: Its name in messages, without secrets.
-        limits: Limits on its size.
         file: The file; None while only ranges can be read.
         ranges: The source of ranges; None if it is read whole.
         copies: Where it is copied if ranges do not suffice; None is memory or a temporary file.
         is_local: Whether it needs no copy.
         bytes_fetched: Bytes fetched so far for a copy, and by failed attempts to read ranges.
-        fetch_ms: Milliseconds that the copy took.
         frames_decoded: Frames decoded by failed attempts.
     """
 
@@ -106,12 +104,7 @@ class OpenedSource:
         )
 
     def whole(self) -> VideoFile:
-        """Return the file, after copying it from the source of ranges, once.
-
-        Raises:
-            VideoTooLargeError: It exceeds the limits.
-            Exception: Whatever the source raises.
-        """
+        """Return the file, after copying it, once; raise VideoTooLargeError, or what the source raises."""
         with self._lock:
             if self.file is None:
                 started = time.perf_counter()
@@ -208,18 +201,9 @@ def open_object(
     always_by_ranges: bool = False,
     copies: DownloadCache | None = None,
 ) -> OpenedSource:
-    """Open one version of a video; close it afterwards.
+    """Open one version of a video; close it afterwards. Raises VideoError if it is empty, too large or gone.
 
-    Args:
-        objects: The object store, web and local files, by URI.
-        info: The video.
-        limits: Limits on its size.
-        min_bytes: Size from which a remote video is read by ranges.
-        always_by_ranges: Read a local one by ranges, too.
-        copies: Where it is copied if ranges do not suffice.
-
-    Raises:
-        VideoError: It is empty, too large, or cannot be read any more.
+    A remote one of at least `min_bytes` is read by ranges, and with `always_by_ranges`, so is a local one.
     """
     from reelabel.sources.local import FileSource  # noqa: PLC0415 - a path needs no store
 
@@ -322,11 +306,7 @@ def check_size(info: ObjectInfo, limits: Limits) -> None:
 
 @contextmanager
 def opened_object(objects: ObjectStore, info: ObjectInfo, limits: Limits, **options: Any) -> Iterator[OpenedSource]:  # noqa: ANN401
-    """Open one version of a video for a `with` block, as `open_object` does, and convert errors about it in the body.
-
-    Raises:
-        VideoError: It cannot be read any more.
-    """
+    """Open a video for a `with` block, as `open_object` does, and convert errors about it in the body to VideoError."""
     with closing(open_object(objects, info, limits, **options)) as opened, opened.errors():
         yield opened
 

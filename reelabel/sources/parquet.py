@@ -74,10 +74,8 @@ class ParquetRows:
     def open(self, source: Source, uri: MemberUri) -> Content:
         """Find a value.
 
-        Raises:
-            VideoRefusedError: The URI does not name a row of a binary column.
-            VideoEmptyError: The value is null.
-            ArchiveUnreadableError: The file is damaged, or its row group is too large.
+        Raises VideoRefusedError if the URI does not name a row of a binary column, VideoEmptyError if the value is
+        null, and ArchiveUnreadableError if the file is damaged, or its row group is too large.
         """
         column, row = _parse(uri)
         with _as_damage(source):
@@ -122,7 +120,6 @@ class _Values:
         self.sizes = sizes
 
     def read(self, row: int, start: int, size: int) -> bytes:
-        """Read a range that lies within a value."""
         return os.pread(self._file.fileno(), size, int(self._starts[row]) + start)
 
     def pieces(self, row: int) -> Iterator[bytes]:

@@ -103,7 +103,6 @@ class S3:
 
     @property
     def max_wait_s(self) -> float:
-        """Maximum seconds that a request can take, including retries, before it fails."""
         settings = self._settings
         attempts = settings.max_attempts + (settings.max_attempts > 1)  # one more may be refusals
         return attempts * (settings.connect_timeout_s + settings.read_timeout_s)
@@ -124,7 +123,6 @@ class S3:
                 raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Return the metadata of those objects that can be found by listing."""
         found: dict[str, ObjectInfo] = {}
         places = sorted(_split(uri) for uri in uris)
         for bucket, group in groupby(places, key=itemgetter(0)):

@@ -69,10 +69,8 @@ class WebCopy:
     def take(self, answer: WebResponse) -> None:
         """Write the body of a response.
 
-        Raises:
-            AttemptFailedError: The body is incomplete.
-            ObjectChangedError: It belongs to another version.
-            ObjectTooLargeError: It exceeds the limit, whatever its header states.
+        Raises AttemptFailedError if it is incomplete, ObjectChangedError if it is of another version, and
+        ObjectTooLargeError, whatever its header states.
         """
         self._begin(answer)
         if answer.start is not None:
@@ -133,7 +131,6 @@ class Web:
 
     @property
     def max_wait_s(self) -> float:
-        """Maximum seconds that a request can take, including retries, before it fails."""
         return self._settings.total_timeout_s
 
     def stat(self, uri: str) -> ObjectInfo:

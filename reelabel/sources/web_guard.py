@@ -35,10 +35,8 @@ class AddressFilter:
     def addresses(self, host: str, port: int) -> list[str]:
         """Resolve a host name, and check its addresses.
 
-        Raises:
-            VideoRefusedError: The host or one of its addresses is not allowed.
-            ObjectMissingError: The host does not exist.
-            OSError: The name service does not respond.
+        Raises VideoRefusedError if the host or one of its addresses is not allowed, ObjectMissingError if there is no
+        such host, and OSError if the name service does not respond.
         """
         name, patterns = host.lower().rstrip("."), self._options.allow_hosts
         if patterns and not any(fnmatchcase(name, pattern.lower()) for pattern in patterns):

@@ -59,8 +59,8 @@ def open_zip_member(source: Source, member: Member) -> Content:
         return _data_start(source, member)
 
     def copy() -> Iterator[bytes]:
-        check = _inflate if member.method else _verified
-        return check(source, member, pieces_of(source, begin(), member.packed_size))
+        pieces = pieces_of(source, begin(), member.packed_size)
+        return _verified(source, member, _inflated(source, member, pieces) if member.method else pieces)
 
     return Content(
         size=member.size,
@@ -122,18 +122,6 @@ def _data_start(source: Source, member: Member) -> int:
     return int(start)
 
 
-def _inflate(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress a member, never to more bytes than it has; check its length and CRC."""
-    left, crc = member.size, 0
-    for data in _inflated(source, member, pieces):
-        left, crc = left - len(data), zlib.crc32(data, crc)
-        if left < 0:
-            raise _contradiction(source, member, f"unpacks to more than the {member.size:,} bytes that it states")
-        yield data
-    if left or crc != member.crc:
-        raise _contradiction(source, member, "is damaged")
-
-
 def _inflated(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -148,12 +136,14 @@ def _inflated(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterat
 
 
 def _verified(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass on the bytes of a stored member, and check their CRC."""
-    crc = 0
+    """Pass on the bytes of a member, never more than it has, and check their number and CRC."""
+    left, crc = member.size, 0
     for piece in pieces:
-        crc = zlib.crc32(piece, crc)
+        left, crc = left - len(piece), zlib.crc32(piece, crc)
+        if left < 0:
+            raise _contradiction(source, member, f"unpacks to more than the {member.size:,} bytes that it states")
         yield piece
-    if crc != member.crc:
+    if left or crc != member.crc:
         raise _contradiction(source, member, "is damaged")
 
 

@@ -1,4 +1,4 @@
-"""The columns that `PrepareVideo` adds to a row: frames of each of its videos, decoded or already in it, and metadata."""
+"""The columns that `PrepareVideo` adds to a row: frames of each video, decoded or held already, and metadata."""
 
 from __future__ import annotations
 
@@ -74,14 +74,10 @@ class PreparedRow(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFormat:
-    """The output format of frames.
+    """The output format of frames: `pil`, a list of images; `numpy`, one array; `packed`, that and metadata, for vLLM.
 
-    Attributes:
-        kind: `pil`, a list of images; `numpy`, one array; `packed`, an array and its metadata, as vLLM expects them.
-        channels_first: Arrays have shape (M, 3, H, W) instead of (M, H, W, 3).
-
-    Raises:
-        ConfigurationError: `pil` needs Pillow, which is not installed.
+    With `channels_first`, arrays have shape (M, 3, H, W) instead of (M, H, W, 3). Raises ConfigurationError if `pil`
+    needs Pillow, which is not installed.
     """
 
     kind: Literal["pil", "numpy", "packed"]
@@ -127,7 +123,6 @@ def frame_metadata(frames: Frames, source: str) -> VideoMeta:
 
 
 def failure_metadata(error: Exception, source: str) -> VideoMeta:
-    """Return the metadata of a failed video; `error_type` is the error's stable code."""
     code = getattr(error, "code", type(error).__name__)
     return {**no_frames(source), "failed": True, "error_type": code, "error": str(error)}
 
@@ -169,7 +164,6 @@ def held_videos(row: Mapping[str, Any]) -> list[Any]:
 
 
 def frames_of(video: Any) -> Any:  # noqa: ANN401 - images or an array
-    """Return the frames of one video, without the metadata that may be packed with them."""
     return video[0] if isinstance(video, tuple) else video
 
 
@@ -197,13 +191,9 @@ def held_cells(row: Mapping[str, Any]) -> list[tuple[Any, VideoMeta]]:
 def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any, VideoMeta]:  # noqa: ANN401
     """Choose by a dense sampler among the frames of one video: images, an array, or frames packed with metadata.
 
-    Times are those of its metadata, or of the packed ones.
+    Returned in the format in which they came, with metadata. Times are those of its metadata, or of the packed ones.
 
-    Returns:
-        The chosen frames, in the format in which they came, and their metadata.
-
-    Raises:
-        SamplingRefusedError: The sampler needs times that are unknown, or selects no frame.
+    Raises SamplingRefusedError if the sampler needs times that are unknown, or selects no frame.
     """
     frames, packed = frames_of(video), video[1] if isinstance(video, tuple) else None
     times_s, positions = _times_s(len(frames), meta, packed or {}), meta["frame_indices"]

@@ -55,9 +55,7 @@ _MEMORY_MIB = 4096
 def decode_video(data: bytes, **options: Any) -> Frames:  # noqa: ANN401
     """Decode sampled frames of the bytes of a video; options are those of `Sampling`, or of vLLM's own loaders.
 
-    Raises:
-        ConfigurationError: An option is unknown or invalid.
-        VideoError: The video cannot be used; see its code.
+    Raises ConfigurationError if an option is unknown or invalid, and VideoError.
     """
     return extract_frames(data, parse_sampling(options), pool=decode_pool())
 
@@ -70,9 +68,7 @@ def is_frame_file(data: bytes) -> bool:
 def read_frame_file(data: bytes) -> Frames:
     """Read a frame file; stored ranges of a video are decoded in a disposable process.
 
-    Raises:
-        FrameFileError: The file is damaged, or stores ranges and there are no decoding processes.
-        VideoError: The ranges cannot be decoded.
+    Raises FrameFileError if the file is damaged, or stores ranges and there are no such processes, and VideoError.
     """
     pool = decode_pool()
     frames = read_frames(data, pool=pool)
@@ -136,19 +132,10 @@ def decode_url(
 ) -> RemoteFrames | None:
     """Decode sampled frames of a remote video, reading only what they need.
 
-    Args:
-        url: An `https://` or `http://` URL.
-        options: Options of `reelabel.sampling.options.Sampling`.
-        hosts: Hosts that may be read, also after redirects; empty allows every public one.
-        timeout_s: Seconds to wait for a connection or for data.
-        max_bytes: Size of the largest video; None for any.
+    None if the video is small, or cannot be read by ranges: vLLM then downloads it, and reports any fault. Only `hosts`
+    may be read, also after redirects; if there are none, every public one. `timeout_s` is for a connection or for data.
 
-    Returns:
-        The frames; None if the video is small, or cannot be read by ranges: vLLM then downloads it, and reports any
-        fault.
-
-    Raises:
-        ConfigurationError: An option or a variable is invalid.
+    Raises ConfigurationError if an option or a variable is invalid.
     """
     sampling, objects = parse_sampling(options), _store(hosts, timeout_s, os.environ.get(NETWORKS_VARIABLE, ""))
     pool = decode_pool()
