@@ -22,13 +22,7 @@ from reelabel.coverage import CoverageThresholds
 from reelabel.decode.decoder import open_decoder
 from reelabel.decode.render import View
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
-from reelabel.errors import (
-    FallbackRequired,
-    NoFramesError,
-    SamplingRefusedError,
-    as_video_errors,
-    unreadable,
-)
+from reelabel.errors import FallbackRequired, NoFramesError, SamplingRefusedError, as_video_errors, unreadable
 from reelabel.index import UNKNOWN_POSITION
 from reelabel.options import Limits
 from reelabel.result import Frames, Selection
@@ -347,7 +341,7 @@ def _check_start(segment: Segment, ends_s: float) -> None:
     start_s = segment.start_s or 0.0
     if 0 < ends_s <= start_s:
         raise SamplingRefusedError(
-            f"The segment starts at {start_s:g} s, but the video ends at {ends_s:g} s; correct start_s.",
+            f"The segment starts at {start_s:g} s, but the video ends at {ends_s:g} s; correct start_s."
         )
 
 

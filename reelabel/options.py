@@ -291,10 +291,7 @@ class WebOptions:
         900, "Maximum seconds for downloading one video, including retries.", gt=0, le=86_400
     )
     max_attempts: int = option(
-        4,
-        "Attempts per request before giving up; more than one also waits for a busy server (429, 503).",
-        ge=1,
-        le=20,
+        4, "Attempts per request before giving up; more than one also waits for a busy server (429, 503).", ge=1, le=20
     )
     max_concurrency: int = option(16, "Concurrent requests per process.", ge=1, le=256)
     allow_hosts: tuple[str, ...] = option(

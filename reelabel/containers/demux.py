@@ -76,11 +76,7 @@ _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "
 
 @contextmanager
 def open_video(
-    source: VideoFile | SparseFile,
-    limits: Limits,
-    *,
-    quickly: bool = False,
-    strictly: bool = False,
+    source: VideoFile | SparseFile, limits: Limits, *, quickly: bool = False, strictly: bool = False
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its video stream, ignoring cover art; of several, the one that FFmpeg's tools show.
 
@@ -118,10 +114,7 @@ def check_frame_count(frames: int, limits: Limits) -> None:
 
 
 def decode_all(
-    container: InputContainer,
-    stream: VideoStream,
-    limits: Limits,
-    clock: ClockReader | None = None,
+    container: InputContainer, stream: VideoStream, limits: Limits, clock: ClockReader | None = None
 ) -> Iterator[tuple[VideoFrame, bool]]:
     """Decode every frame, continuing after errors as FFmpeg does by default; `clock` reads the packets.
 

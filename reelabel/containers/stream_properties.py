@@ -142,9 +142,7 @@ def decoder_limit_options(limits: Limits) -> dict[str, str]:
 
 def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
     if width_px * height_px > limits.max_frame_pixels:
-        raise VideoTooLargeError(
-            f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.",
-        )
+        raise VideoTooLargeError(f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.")
 
 
 def check_declared_size(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:

@@ -20,13 +20,7 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import header_info
 from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
-from reelabel.decode.packets import (
-    can_copy,
-    copy_decoder,
-    decode_single_packet,
-    prime_mpeg4_decoder,
-    threads_that_fit,
-)
+from reelabel.decode.packets import can_copy, copy_decoder, decode_single_packet, prime_mpeg4_decoder, threads_that_fit
 from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets, has_parameter_sets
 from reelabel.errors import FallbackRequired
 from reelabel.index import UNKNOWN_POSITION

@@ -177,11 +177,7 @@ def _read_rows(
 
 
 def _index_of(
-    container: InputContainer,
-    stream: VideoStream,
-    rows: Sequence[_Row],
-    *,
-    is_doubted: bool = False,
+    container: InputContainer, stream: VideoStream, rows: Sequence[_Row], *, is_doubted: bool = False
 ) -> VideoIndex:
     pts, flags, are_shown, pos, size = np.array(rows, np.int64).reshape(-1, 5).T
     is_keyframe, is_shown = flags.astype(np.bool_), are_shown.astype(np.bool_)

@@ -164,12 +164,7 @@ class Renderer:
     def from_frame(cls, frame: VideoFrame, *, view: View, limits: Limits, orientation: Orientation) -> Renderer:
         width, height = view.fit(frame.width, frame.height)
         return cls(
-            width_px=width,
-            height_px=height,
-            orientation=orientation,
-            view=view,
-            limits=limits,
-            hdr=hdr_transfer(frame),
+            width_px=width, height_px=height, orientation=orientation, view=view, limits=limits, hdr=hdr_transfer(frame)
         )
 
     def copy(self) -> Renderer:
@@ -224,5 +219,5 @@ class Renderer:
         if (frame.width, frame.height) != (self.width_px, self.height_px):
             raise VideoUnreadableError(
                 f"The frame size changes within the video ({self.width_px}x{self.height_px}, then "
-                f"{frame.width}x{frame.height}); set max_pixels, to scale all frames to one size.",
+                f"{frame.width}x{frame.height}); set max_pixels, to scale all frames to one size."
             )

@@ -97,7 +97,7 @@ def _write(frames: Frames, identity: FrameIdentity, pixels: Any, **more: Any) ->
 
 def _encode(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
+        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK}
     )
     return embed_checksum(pa.arrow_file(table, options=write_options(metadata["encoding"])))
 

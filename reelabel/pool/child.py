@@ -16,14 +16,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from reelabel.decode.decoder import open_decoder
-from reelabel.pool.messages import (
-    ReadFailedError,
-    Reads,
-    Ready,
-    Started,
-    Unavailable,
-    describe_failure,
-)
+from reelabel.pool.messages import ReadFailedError, Reads, Ready, Started, Unavailable, describe_failure
 from reelabel.pool.packing import pack
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send

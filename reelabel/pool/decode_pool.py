@@ -190,12 +190,7 @@ class DecodePool:
         return self.use(source, request.limits, lambda decoder: extract_remotely(decoder, request), known=known)
 
     def read_index(
-        self,
-        video: VideoFile | ByteSource,
-        *,
-        limits: Limits,
-        lists: Lists,
-        known: tuple[CachedRange, ...] = (),
+        self, video: VideoFile | ByteSource, *, limits: Limits, lists: Lists, known: tuple[CachedRange, ...] = ()
     ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
         """Run `reelabel.decode.read_index` in a decoding process, on an open file or on ranges of a video.
 

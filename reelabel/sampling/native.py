@@ -57,7 +57,7 @@ def _sample_to_last_frame(sampling: SamplerOptions, video: VideoProperties) -> I
             return np.round(spaced).astype(np.int64)
     raise SamplingRefusedError(
         f"The sampler molmo2 cannot sample this video: {video.total_frames:,} frames at {video.fps:g} fps contradict "
-        f"its duration of {video.duration_s:g} s; use the sampler uniform.",
+        f"its duration of {video.duration_s:g} s; use the sampler uniform."
     )
 
 
@@ -71,7 +71,7 @@ def _sample_by_divisor(sampling: SamplerOptions, video: VideoProperties) -> Indi
     if own < 1 or lowest < 1 or own % lowest:
         raise SamplingRefusedError(
             f"The sampler molmo2 needs an fps that divides the video's frame rate ({video.fps:g}), and "
-            f"{sampling.fps or _MOLMO_FPS:g} does not; set another fps, or frame_sample_mode to uniform_last_frame.",
+            f"{sampling.fps or _MOLMO_FPS:g} does not; set another fps, or frame_sample_mode to uniform_last_frame."
         )
     step, taken = 0, 0
     for rate in range(lowest, min(own, _MOLMO_MAX_FPS) + 1, lowest):

@@ -87,14 +87,7 @@ QWEN2_VL = SamplerSpec(
     default_fps=_FPS,
     at_most=(("max_frames", _MAX_FRAMES),),
     processors=("Qwen2VLVideoProcessor",),
-    model_types=(
-        "qwen2_vl",
-        "qwen2_5_vl",
-        "qwen2_5_omni",
-        "qwen3_omni_moe",
-        "exaone4_5",
-        "hyperclovax_vision_v2",
-    ),
+    model_types=("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_omni_moe", "exaone4_5", "hyperclovax_vision_v2"),
     yields_to_num_frames=True,
     source="vLLM's loader qwen2_vl",
 )
@@ -107,15 +100,7 @@ QWEN3_VL = SamplerSpec(
     default_fps=_FPS,
     at_most=(("max_frames", _MAX_FRAMES),),
     processors=("Qwen3VLVideoProcessor", "Cosmos3EdgeVideoProcessor"),
-    model_types=(
-        "qwen3_vl",
-        "qwen3_vl_moe",
-        "qwen3_5",
-        "qwen3_5_moe",
-        "qwen4_exp",
-        "cosmos3_edge",
-        "cosmos3_omni",
-    ),
+    model_types=("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_edge", "cosmos3_omni"),
     source="vLLM's loader qwen3_vl",
 )
 

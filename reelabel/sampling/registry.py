@@ -168,7 +168,7 @@ def choose_indices(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     if indices.size == 0:
         raise SamplingRefusedError(
             f"The sampler {sampling.sampler} selects no frames of a video with {video.total_frames:,} frames at "
-            f"{video.fps:g} fps and a duration of {video.duration_s:g} s; raise fps, or use the sampler num_frames.",
+            f"{video.fps:g} fps and a duration of {video.duration_s:g} s; raise fps, or use the sampler num_frames."
         )
     is_valid = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
     if not is_valid or indices.min() < 0 or indices.max() >= video.total_frames:

@@ -13,13 +13,7 @@ from reelabel.errors import (
     VideoError,
     VideoRefusedError,
 )
-from reelabel.sources.members import (
-    VERSION_MARK,
-    MemberSource,
-    SavedIndexes,
-    decode_members,
-    encode_members,
-)
+from reelabel.sources.members import VERSION_MARK, MemberSource, SavedIndexes, decode_members, encode_members
 from reelabel.sources.object_info import MemberUri, ObjectInfo, changed, is_read_by_fsspec, redact_uri, split_member
 from reelabel.sources.parquet import PARQUET_SUFFIX, ParquetRows
 from reelabel.sources.source import StoredSource

@@ -14,13 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote_to_bytes
 
-from reelabel.errors import (
-    ConfigurationError,
-    InternalError,
-    ObjectError,
-    RangesIgnoredError,
-    VideoRefusedError,
-)
+from reelabel.errors import ConfigurationError, InternalError, ObjectError, RangesIgnoredError, VideoRefusedError
 from reelabel.optional import require
 from reelabel.options import S3Options, WebOptions
 from reelabel.sources.archives import Archives

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import botocore.session
-from botocore.awsrequest import (
-    AWSHTTPConnection,
-    AWSHTTPConnectionPool,
-    AWSHTTPSConnection,
-    AWSHTTPSConnectionPool,
-)
+from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp

@@ -10,14 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ArchiveUnreadableError
-from reelabel.sources.members import (
-    MAX_MEMBERS,
-    Content,
-    Member,
-    MemberIndex,
-    RangedFile,
-    plain_name,
-)
+from reelabel.sources.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile, plain_name
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.source import pieces_of
 

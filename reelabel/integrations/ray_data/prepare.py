@@ -264,11 +264,7 @@ class PrepareWorker:
     def __init__(self, options: PrepareVideo) -> None:
         attempts = options.retries + 1
         self._objects = ObjectStore(
-            replace(
-                options.s3,
-                read_timeout_s=options.timeout_s,
-                max_attempts=attempts,
-            ),
+            replace(options.s3, read_timeout_s=options.timeout_s, max_attempts=attempts),
             replace(options.web, timeout_s=options.timeout_s, max_attempts=attempts),
             buckets=options.read_buckets,
             allow_roots=options.allow_roots,

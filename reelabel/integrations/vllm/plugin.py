@@ -101,13 +101,7 @@ class RangeConnector(MediaConnector):  # type: ignore[misc]
         video = self._load_by_ranges(url, media_io, fetch_timeout)
         return video or super().load_from_url(url, media_io, fetch_timeout=fetch_timeout)
 
-    async def load_from_url_async(
-        self,
-        url: str,
-        media_io: MediaIO[Any],
-        *,
-        fetch_timeout: int | None = None,
-    ) -> Any:  # noqa: ANN401
+    async def load_from_url_async(self, url: str, media_io: MediaIO[Any], *, fetch_timeout: int | None = None) -> Any:  # noqa: ANN401
         by_ranges = partial(self._load_by_ranges, url, media_io, fetch_timeout)
         video = await asyncio.get_running_loop().run_in_executor(global_thread_pool, by_ranges)
         return video or await super().load_from_url_async(url, media_io, fetch_timeout=fetch_timeout)
