@@ -19,20 +19,20 @@ import numpy as np
 from reelabel.containers.demux import check_frame_count
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.coverage import CoverageThresholds
-from reelabel.decode.decoder import open_decoder
+from reelabel.decode.decoder import Decoder, Way, open_decoder
 from reelabel.decode.render import View
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
 from reelabel.errors import FallbackRequired, NoFramesError, SamplingRefusedError, as_video_errors, unreadable
-from reelabel.index import UNKNOWN_POSITION
+from reelabel.index import UNKNOWN_POSITION, Lists, VideoIndex
 from reelabel.options import Limits
 from reelabel.result import Frames, Selection
-from reelabel.sampling.choose import choose
+from reelabel.sampling.choose import Chosen, Wanted, choose
 from reelabel.sampling.options import Sampling, resolve_auto
 from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
-from reelabel.segment import WHOLE
-from reelabel.sources.video_file import open_video_file
+from reelabel.segment import WHOLE, Segment, Windows
+from reelabel.sources.video_file import VideoFile, open_video_file
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.decode.canvas import Decoded
-    from reelabel.decode.decoder import Decoder, Way
-    from reelabel.index import Lists, VideoIndex
-    from reelabel.sampling.choose import Chosen, Wanted
-    from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource, CachedRange
-    from reelabel.sources.video_file import VideoFile
 
 Method: TypeAlias = Literal["index", "seek", "linear"]
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from reelabel.coverage import measure_coverage
-from reelabel.segment import WHOLE
-
-if TYPE_CHECKING:
-    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.segment import Segment
+from reelabel.coverage import CoverageThresholds, KeyframeCoverage, measure_coverage
+from reelabel.segment import WHOLE, Segment
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Float64s: TypeAlias = npt.NDArray[np.float64]

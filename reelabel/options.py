@@ -7,7 +7,7 @@ them; `check_options` enforces them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -30,8 +30,6 @@ from typing import (
 from reelabel.errors import InvalidOptionError, OptionFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from _typeshed import DataclassInstance
 
     Options = TypeVar("Options", bound=DataclassInstance)

@@ -8,10 +8,10 @@ PTS, and compared with its entry.
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 import av
 import av.error
@@ -28,15 +28,13 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import header_info, pts_to_s
 from reelabel.errors import FallbackRequired, ReelabelError
-from reelabel.index import UNKNOWN_POSITION, VideoIndex
+from reelabel.index import UNKNOWN_POSITION, Bools, Int64s, VideoIndex
 from reelabel.output_order import output_order
-from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from typing import BinaryIO
 
     from av.container import InputContainer
     from av.index import IndexEntries
@@ -44,10 +42,7 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-    from reelabel.index import Bools, Int64s
     from reelabel.options import Limits
-    from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteRange
     from reelabel.sources.video_file import VideoFile
 
     BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile

@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorTrc
 
 from reelabel.errors import VideoTooLargeError
-from reelabel.index import LATEST_MS, Crop, HeaderInfo
+from reelabel.index import LATEST_MS, Crop, Hdr, HeaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.index import Hdr
     from reelabel.options import Limits
     from reelabel.result import Selection
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reelabel.decode.render import Renderer, cut_margins, orientation_of
+from reelabel.decode.render import Renderer, View, cut_margins, orientation_of
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index import MOST, NOT_CROPPED, Bools, Float64s, HeaderInfo, Int64s, VideoIndex
 from reelabel.result import Orientation  # noqa: TC001
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from av.video.frame import VideoFrame
 
-    from reelabel.decode.render import View
     from reelabel.options import Limits
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -10,31 +10,27 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from reelabel.containers.demux import open_video
 from reelabel.containers.formats import missing_bytes, open_by_format
 from reelabel.containers.stream_properties import check_frame_size, header_info
-from reelabel.decode.canvas import Canvas, frames_of
+from reelabel.decode.canvas import Canvas, Decoded, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
 from reelabel.decode.keyframes import KeyframeDecoder
 from reelabel.decode.linear import LinearVideo
 from reelabel.decode.read_index import list_keyframes, read_index, scan_file
 from reelabel.decode.run_decoder import DecodeStats
 from reelabel.errors import FallbackRequired, VideoUnreadableError
-from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.sparse_file import ByteSource, CachedRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_format import OpenVideo
-    from reelabel.decode.canvas import Decoded
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
     from reelabel.options import Limits
-    from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteSource, CachedRange
 
     Opened = tuple[InputContainer, VideoStream]
 

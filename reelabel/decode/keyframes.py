@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.container_format import NO_TIME_BASE
+from reelabel.containers.container_format import NO_TIME_BASE, KeyframePackets, OpenVideo
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import (
     TimesOutOfOrderError,
@@ -23,7 +23,7 @@ from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
 from reelabel.decode.packets import can_copy, copy_decoder, decode_single_packet, prime_mpeg4_decoder, threads_that_fit
 from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets, has_parameter_sets
 from reelabel.errors import FallbackRequired
-from reelabel.index import UNKNOWN_POSITION
+from reelabel.index import UNKNOWN_POSITION, Int64s, VideoIndex
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_format import KeyframePackets, OpenVideo
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
-    from reelabel.index import Int64s, VideoIndex
     from reelabel.segment import Segment
 
 # Matroska may state where chroma samples lie. H.264, HEVC and AV1 state it themselves; for the others, only the

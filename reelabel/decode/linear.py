@@ -12,10 +12,10 @@ import numpy as np
 from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import frame_rate, header_info
-from reelabel.decode.canvas import Canvas, Decoded, frames_of
+from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
 from reelabel.decode.read_index import scan_packets, try_scan
 from reelabel.errors import FallbackRequired
-from reelabel.index import NO_PTS, VideoIndex
+from reelabel.index import NO_PTS, Int64s, VideoIndex
 from reelabel.output_order import ClockReader, play_times
 from reelabel.sources.video_file import VideoFile
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-    from reelabel.decode.canvas import FrameInfo
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
-    from reelabel.index import Int64s
     from reelabel.options import Limits
     from reelabel.sources.sparse_file import SparseFile
 

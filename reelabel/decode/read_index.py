@@ -23,9 +23,9 @@ from reelabel.containers.packet_info import (
 from reelabel.containers.stream_properties import header_info
 from reelabel.decode.packets import is_flagged_wrongly
 from reelabel.errors import FallbackRequired, VideoUnreadableError
-from reelabel.index import VideoIndex
+from reelabel.index import Lists, VideoIndex
 from reelabel.output_order import check_forward, output_order
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.sparse_file import CachedRange, SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.index import Lists
     from reelabel.options import Limits
-    from reelabel.sources.sparse_file import CachedRange
     from reelabel.sources.video_file import VideoFile
 
     _Row = tuple[int, bool, bool, int, int]  # PTS, is_keyframe, is_shown, pos, size

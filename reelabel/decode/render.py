@@ -17,7 +17,7 @@ from reelabel.containers.stream_properties import check_frame_size, hdr_transfer
 from reelabel.decode.tone_mapping import DEEP_PLANAR, tone_map
 from reelabel.errors import VideoUnreadableError
 from reelabel.result import Orientation
-from reelabel.sampling.options import AS_DECODED
+from reelabel.sampling.options import AS_DECODED, Sampling
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from reelabel.index import Crop
     from reelabel.options import Limits
-    from reelabel.sampling.options import Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

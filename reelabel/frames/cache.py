@@ -14,7 +14,7 @@ from reelabel import arrow as pa
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.frame_file import load_frames, verify_sealed
 from reelabel.frames.sparse import check_ranges
-from reelabel.seal import NO_KEY, embed_seal
+from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.object_info import index_key
 from reelabel.sources.sparse_file import CachedRange
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.result import Frames
-    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
 
 

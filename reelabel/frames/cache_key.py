@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import av
 
 from reelabel.digest import json_digest
-from reelabel.segment import WHOLE
+from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import SCHEMA_VERSION, redact_uri, unsigned_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reelabel.sampling.options import Sampling
-    from reelabel.segment import Segment
 
 # Incremented by every code change that gives a video other frames, pixels or times, so that frame files, and all
 # files derived from them, are made again.

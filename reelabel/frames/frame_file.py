@@ -25,7 +25,7 @@ from reelabel.options import Limits, read_options
 from reelabel.records import arrays_of, from_json, to_json
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
-from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
+from reelabel.seal import BLANK, METADATA_KEY, Seal, embed_checksum, verify_checksum, verify_seal
 from reelabel.sources.object_info import SCHEMA_VERSION
 from reelabel.sources.sparse_file import CachedRange
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel.seal import Seal
 
 _METADATA_KEY = b"reelabel"
 _COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")

@@ -15,7 +15,7 @@ import socket
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from reelabel.decode.decoder import open_decoder
+from reelabel.decode.decoder import LocalDecoder, open_decoder
 from reelabel.pool.messages import ReadFailedError, Reads, Ready, Started, Unavailable, describe_failure
 from reelabel.pool.packing import pack
 from reelabel.pool.warm_up import warm_up
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reelabel.decode.canvas import Decoded
-    from reelabel.decode.decoder import LocalDecoder
     from reelabel.index import VideoIndex
     from reelabel.pool.messages import Call, Open, Reply, Setup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -22,21 +22,18 @@ from reelabel.pool.messages import Setup
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
 from reelabel.pool.remote import RemoteDecoder
-from reelabel.sandbox import check_mode
-from reelabel.sources.opened import open_source
+from reelabel.sandbox import SandboxMode, check_mode
+from reelabel.sources.opened import VideoSource, open_source
 from reelabel.sources.video_file import VideoFile, open_video_file
 from reelabel.video import Video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reelabel.index import Lists, VideoIndex
     from reelabel.result import Frames
-    from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.opened import VideoSource
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 _Result = TypeVar("_Result")

@@ -21,7 +21,7 @@ from reelabel.errors import (
     StoreUnavailableError,
     as_video_errors,
 )
-from reelabel.pool.fork_server import last_line
+from reelabel.pool.fork_server import ForkServer, last_line
 from reelabel.pool.messages import OUT_OF_MEMORY, Failed, Reads, Ready, Started, Unavailable, failure
 from reelabel.pool.packing import unpack
 from reelabel.pool.wire import NOT_READ, READ, Channel
@@ -31,7 +31,6 @@ from reelabel.waiting import LOOK_S, raise_if_abandoned
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reelabel.pool.fork_server import ForkServer
     from reelabel.pool.messages import Call, Open, Reply, Setup
     from reelabel.sources.sparse_file import ByteSource
 

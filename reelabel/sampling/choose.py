@@ -11,14 +11,13 @@ from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.segment import WHOLE, lie_in_windows, select_segment
+from reelabel.segment import WHOLE, Segment, Windows, lie_in_windows, select_segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reelabel.index import Float64s, Int64s, VideoIndex
     from reelabel.sampling.options import Sampling
-    from reelabel.segment import Segment, Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,16 +6,11 @@ The last three take a frame at each step of a clock.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.spec import EVERY, SamplerSpec
-
-if TYPE_CHECKING:
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
-
+from reelabel.sampling.spec import EVERY, Indices, SamplerOptions, SamplerSpec, VideoProperties
 
 _MOLMO_FPS = 2.0
 _MOLMO_MAX_FPS = 8

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.spec import SamplerSpec
-
-if TYPE_CHECKING:
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
-
+from reelabel.sampling.spec import Indices, SamplerOptions, SamplerSpec, VideoProperties
 
 _FPS = 2.0
 _MAX_FPS = 30.0

@@ -16,7 +16,7 @@ import numpy as np
 from reelabel.errors import ConfigurationError, SamplingRefusedError
 from reelabel.sampling.native import CLEF_OMNI, EMBEDDING_GEMMA2, LLAVA_ONEVISION2, MINIMAX_M3_VL, MOLMO2, OPENPANGU
 from reelabel.sampling.qwen_glm import GLM5_NEXT, GLM46V, GLMGA, QWEN2_VL, QWEN3_VL
-from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
+from reelabel.sampling.spec import DenseOption, Indices, RoutingOption, SamplerOptions, SamplerSpec, VideoProperties
 from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, RELEVANT, nearest_frames, presentation_times_s
 from reelabel.sampling.uniform import DYNAMIC, UNIFORM
 from reelabel.text import shorten
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 ENTRY_POINT_GROUP = "reelabel.samplers"
 NATIVE = "native"  # stands for the sampler that a model was trained with

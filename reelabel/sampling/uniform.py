@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.sampling.spec import EVERY, SamplerSpec
+from reelabel.sampling.spec import EVERY, Indices, SamplerOptions, SamplerSpec, VideoProperties
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 
 def pick_evenly(available: int, wanted: int) -> list[int]:

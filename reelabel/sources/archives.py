@@ -16,7 +16,7 @@ from reelabel.errors import (
 from reelabel.sources.members import VERSION_MARK, MemberSource, SavedIndexes, decode_members, encode_members
 from reelabel.sources.object_info import MemberUri, ObjectInfo, changed, is_read_by_fsspec, redact_uri, split_member
 from reelabel.sources.parquet import PARQUET_SUFFIX, ParquetRows
-from reelabel.sources.source import StoredSource
+from reelabel.sources.source import Objects, Source, StoredSource
 from reelabel.sources.tar import open_tar_member, read_tar
 from reelabel.sources.zip import open_zip_member, read_zip
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reelabel.sources.members import Content, IndexStore, MemberIndex
-    from reelabel.sources.source import Objects, Source
 
 _INDEX_READERS = {".tar": read_tar, ".zip": read_zip}
 _OPENERS = {".tar": open_tar_member, ".zip": open_zip_member}

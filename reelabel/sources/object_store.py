@@ -29,7 +29,7 @@ from reelabel.sources.object_info import (
     split_member,
     too_large,
 )
-from reelabel.sources.source import BytesSource, StoredSource
+from reelabel.sources.source import BytesSource, Source, StoredSource
 from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from reelabel.sources.filesystems import Filesystems
     from reelabel.sources.members import IndexStore, MemberIndex
     from reelabel.sources.s3 import S3
-    from reelabel.sources.source import Source
     from reelabel.sources.web import Web
 
 

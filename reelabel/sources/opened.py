@@ -31,7 +31,7 @@ from reelabel.errors import (
     VideoTooLargeError,
 )
 from reelabel.sources.object_info import INLINE_SCHEME, escape_name, redact_uri, scheme_of, split_member
-from reelabel.sources.source import faults_of_one_object
+from reelabel.sources.source import Source, faults_of_one_object
 from reelabel.sources.sparse_file import SMALL_BYTES, ByteRange, ByteSource, read_ranges
 from reelabel.sources.video_file import VideoFile, open_video_file, video_in_memory
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from reelabel.result import Frames
     from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
-    from reelabel.sources.source import Source
 
 VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource
 _T = TypeVar("_T")

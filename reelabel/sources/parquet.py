@@ -20,16 +20,14 @@ from reelabel import arrow as pa
 from reelabel.disk import disk_errors, temporary_root
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError, VideoEmptyError, VideoRefusedError
 from reelabel.optional import require
-from reelabel.sources.members import VERSION_MARK, Content, RangedFile, SavedIndexes, SingleFlightCache
-from reelabel.sources.object_info import redact_uri
+from reelabel.sources.members import VERSION_MARK, Content, IndexStore, RangedFile, SavedIndexes, SingleFlightCache
+from reelabel.sources.object_info import MemberUri, redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from reelabel.sources.members import IndexStore
-    from reelabel.sources.object_info import MemberUri
     from reelabel.sources.source import Source
 
     Sizes = npt.NDArray[np.int64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import ssl
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import fields
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -40,7 +40,6 @@ from reelabel.sources.source import partial_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reelabel.sources.cancel import Cancellation

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from reelabel.errors import ObjectRefusedError, StoreUnavailableError, VideoRefusedError, VideoUnavailableError
-from reelabel.sources.object_info import changed, is_read_by_fsspec, scheme_of
+from reelabel.sources.object_info import ObjectInfo, changed, is_read_by_fsspec, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
-    from reelabel.sources.object_info import ObjectInfo
 
 _PIECE_BYTES = 8 * 1024**2
 

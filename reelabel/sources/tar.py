@@ -15,12 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.sources.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile
-from reelabel.sources.source import pieces_of
+from reelabel.sources.source import Source, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.source import Source
 
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(_BLOCK)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from urllib3.exceptions import InvalidHeader
@@ -17,24 +17,20 @@ from urllib3.util import Retry
 
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
 from reelabel.per_process import once_per_process
-from reelabel.sources.cancel import Deadline
+from reelabel.sources.cancel import Cancellation, Deadline
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
 from reelabel.sources.source import partial_file
 from reelabel.sources.web_guard import filtered_pools
-from reelabel.sources.web_request import AttemptFailedError, Requests, open_response
+from reelabel.sources.web_request import AttemptFailedError, Requests, WebResponse, open_response
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
-    from typing import BinaryIO
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from reelabel.options import WebOptions
-    from reelabel.sources.cancel import Cancellation
-    from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]
 

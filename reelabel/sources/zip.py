@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from reelabel.errors import ArchiveUnreadableError
 from reelabel.sources.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile, plain_name
 from reelabel.sources.object_info import redact_uri
-from reelabel.sources.source import pieces_of
+from reelabel.sources.source import Source, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.sources.source import Source
 
 _TAIL_BYTES = 128 * 1024  # the central directory of a thousand members, in one read
 _LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,16 +39,12 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES, stat_video
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
-
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.rows import Video
     from reelabel.segment import Segment
 
     _Cell = tuple[Any, VideoMeta]
     _Key = tuple[Video, Segment]
-    from collections.abc import Callable
 
 
 _FPS = 3.0

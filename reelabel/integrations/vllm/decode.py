@@ -28,7 +28,7 @@ from reelabel.per_process import once_per_process
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling, check_no_job_options
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
-from reelabel.sampling.spec import EVERY
+from reelabel.sampling.spec import EVERY, SamplerSpec
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reelabel.result import Frames
-    from reelabel.sampling.spec import SamplerSpec
 
 
 PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
