@@ -41,7 +41,8 @@ def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, pyth
     """
     folders = [_folder(name) for name in dict.fromkeys((_LIBRARY, of))]
     if again or not all(folders):
-        needed = [need.partition(";")[0].strip() for need in _metadata().requires(of) or () if _is_of(need, extra)]
+        stated = (need.replace('"', "'").partition(";") for need in _metadata().requires(of) or ())
+        needed = [package.strip() for package, _, marker in stated if marker.strip() == f"extra == '{extra}'"]
         words = [*(["--force-reinstall"] if again else []), *needed]
     else:
         *others, last = folders
@@ -56,10 +57,6 @@ def _folder(name: str) -> list[str]:
         return []
     folder = unquote(urlsplit(origin["url"]).path)
     return ["--editable", folder] if origin["dir_info"].get("editable") else [folder]
-
-
-def _is_of(need: str, extra: str) -> bool:
-    return need.partition(";")[2].replace('"', "'").strip() == f"extra == '{extra}'"
 
 
 def _metadata() -> Any:  # noqa: ANN401 - a module, which takes longer to import than NumPy

@@ -230,7 +230,8 @@ class Video:
             NoSuchFrameError: There is none; an IndexError.
         """
         if isinstance(key, slice):
-            return self._slice(key).images
+            positions = range(len(self))[key]
+            return (self._frames_by(Positions(positions, clips=True)) if positions else self._no_frames()).images
         # Arrays and tensors of any shape are iterable, and indices too if they hold a single number.
         if isinstance(key, Iterable) and getattr(key, "shape", None) != ():
             return self.frames(key).images
@@ -333,10 +334,6 @@ class Video:
                 start += len(got)
                 if len(got) < size or (segment.is_whole and start == got.selection.total_frames):
                     return
-
-    def _slice(self, key: slice) -> Frames:
-        positions = range(len(self))[key]
-        return self._frames_by(Positions(positions, clips=True)) if positions else self._no_frames()
 
     def _no_frames(self) -> Frames:
         return self._frames_by(Positions((0,)))[:0]

@@ -54,8 +54,9 @@ def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
     codec, fps = stream.codec_context, frame_rate(stream)
     duration_s = max(0.0, stated_duration_s(container, stream))
     aspect = stream.sample_aspect_ratio or codec.sample_aspect_ratio
+    name = container.format.name.partition(",")[0]
     return HeaderInfo(
-        container=_name_of(container),
+        container="mp4" if name == "mov" else name,
         codec=codec.codec.canonical_name,  # not that of its decoder, such as libdav1d
         width_px=codec.width,
         height_px=codec.height,
@@ -67,11 +68,6 @@ def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
         crop=read_crop(container, stream),
         frames=stream.frames or round(fps * duration_s) or None,
     )
-
-
-def _name_of(container: InputContainer) -> str:
-    first = container.format.name.split(",")[0]
-    return {"mov": "mp4"}.get(first, first)
 
 
 def stated_duration_s(container: InputContainer, stream: VideoStream) -> float:

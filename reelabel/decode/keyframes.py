@@ -77,7 +77,9 @@ class KeyframeDecoder:
         items = list(zip(canvas.wanted, packets, strict=True))
         decoders = self._decoders(packets, threads)
         canvas.share(items, [partial(self._draw, canvas, stats, decoder) for decoder in decoders])
-        decoded = canvas.finish(_positions(index, rows, packets, codec), is_counted=not is_spliced)
+        positions = index.position[rows]
+        positions[[not is_closed_gop_start(packet, codec) for packet in packets]] = UNKNOWN_POSITION
+        decoded = canvas.finish(positions, is_counted=not is_spliced)
         are_times_right = index.pts[rows].tolist() == [packet.pts for packet in packets]
         if not segment.is_whole and not are_times_right:
             raise FallbackRequired("keyframe times in the index are wrong", index_is_wrong=True)
@@ -129,14 +131,6 @@ def _with_packet_times(index: VideoIndex, rows: Int64s, packets: Sequence[Packet
         info._replace(pts=packet.pts or 0, time_s=(packet.pts or 0) * unit_s, is_keyframe=True)
         for info, packet in zip(frames_of(index, rows), packets, strict=True)
     ]
-
-
-def _positions(
-    index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]], codec: VideoCodecContext
-) -> Int64s:
-    positions: Int64s = index.position[rows]
-    positions[[not is_closed_gop_start(packet, codec) for packet in packets]] = UNKNOWN_POSITION
-    return positions
 
 
 def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:

@@ -18,7 +18,6 @@ from reelabel.errors import (
     ConfigurationError,
     ObjectMissingError,
     ObjectRefusedError,
-    ReelabelError,
     StoreUnavailableError,
     VideoRefusedError,
 )
@@ -197,14 +196,10 @@ def _converted_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _converted(error, uri) from error
-
-
-def _converted(error: OSError, uri: str) -> ReelabelError:
-    if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
-        return full
-    if error.errno in _NOWHERE:
-        return ObjectMissingError(f"There is no file at {uri}; check the path.")
-    if isinstance(error, PermissionError):
-        return ObjectRefusedError(f"Permission denied for {uri}; change its permissions.")
-    return StoreUnavailableError(f"Reading or writing {uri} failed: {error.strerror}.")
+        if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
+            raise full from error
+        if error.errno in _NOWHERE:
+            raise ObjectMissingError(f"There is no file at {uri}; check the path.") from error
+        if isinstance(error, PermissionError):
+            raise ObjectRefusedError(f"Permission denied for {uri}; change its permissions.") from error
+        raise StoreUnavailableError(f"Reading or writing {uri} failed: {error.strerror}.") from error

@@ -90,7 +90,9 @@ class ParquetRows:
             version=f"{place.path.replace(VERSION_MARK, '%23')}@{row}",
             read=lambda start, size: self._values(source, place).read(place.row, start, size),
             copy=lambda: self._values(source, place).pieces(place.row),
-            note=_note(place),
+            note=f"row group {place.group} was read for it, with {place.group_bytes:,} bytes in column {place.path}"
+            if place.group_bytes >= LARGE_GROUP_BYTES
+            else "",
         )
 
     def _footer(self, source: Source) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -209,12 +211,6 @@ def _values_of(batch: pa.RecordBatch) -> Iterator[pa.Buffer | None]:
         [values] = values.flatten()
     for value in values:
         yield value.as_buffer()
-
-
-def _note(place: _Place) -> str:
-    if place.group_bytes < LARGE_GROUP_BYTES:
-        return ""
-    return f"row group {place.group} was read for it, with {place.group_bytes:,} bytes in column {place.path}"
 
 
 def _decode(data: memoryview, _file: Source) -> Sizes:

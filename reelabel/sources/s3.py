@@ -218,7 +218,11 @@ class S3:
             except client.exceptions.ClientError as error:
                 if not is_missing(error):
                     raise
-                client.create_bucket(Bucket=bucket, **_location_of(self._settings))
+                region = self._settings.region
+                # Amazon rejects its default region if it is given explicitly.
+                is_stated = not self._settings.endpoint_url and region != "us-east-1"
+                location = {"CreateBucketConfiguration": {"LocationConstraint": region}} if is_stated else {}
+                client.create_bucket(Bucket=bucket, **location)
 
     def _read_body(self, uri: str, take: Callable[[Any], _T]) -> _T:
         """Retry a response that breaks off in its body, which boto3 does not."""
@@ -308,13 +312,6 @@ def _if_match(fingerprint: str | None) -> dict[str, str]:
 
 def _version_of(fingerprint: str) -> str:
     return fingerprint.split(":", 2)[2]
-
-
-def _location_of(settings: S3Options) -> dict[str, Any]:
-    """Return the region of a new bucket; Amazon rejects its default region if given explicitly."""
-    if settings.endpoint_url or settings.region == "us-east-1":
-        return {}
-    return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
 
 
 class _Connection(WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]

@@ -36,7 +36,7 @@ from reelabel.sources.source import StoredSource
 from reelabel.video import extract_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from reelabel.result import Frames
 
@@ -210,10 +210,6 @@ def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
         given["num_frames"] = _LLAVA_MAX_FRAMES
     if sampler in _CLAMPING and isinstance(most := given.get("max_frames"), int):
         given["max_frames"] = min(most, int(dict(specs[0].at_most)["max_frames"]))
-    return _without_neutral(given, specs)
-
-
-def _without_neutral(given: Mapping[str, Any], specs: Sequence[SamplerSpec]) -> dict[str, Any]:
     read = {option for spec in specs for option in (*spec.options, *(["frame_recovery"] if spec.choose else []))}
     return {name: value for name, value in given.items() if name in read or value != _NEUTRAL.get(name, ...)}
 
