@@ -53,11 +53,11 @@ def option(
     is_secret: bool = False,
     **about: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Describe a field of a dataclass of options.
+    """Describe a field of a dataclass of options, by a sentence for help and forms.
 
     Args:
         default: Its default, if it has one.
-        description: A sentence for help and forms.
+        description: That sentence.
         convert: Converts a given value before its type is checked; raises ValueError to refuse it.
         check: Validates a value other than None, and returns it or a normalized one; raises ValueError, with a clause,
             to refuse it.

@@ -157,14 +157,10 @@ def index_of_keyframes(
 ) -> VideoIndex:
     """Build an index of a container's keyframes, in decode order; raise FallbackRequired if they are shown in another.
 
-    Args:
-        video: The video.
-        columns: PTS of each keyframe; offset of the bytes from which its packet is read; and their number.
-        first: The first packet of the stream.
-        first_pts: PTS of the first presented frame; None if the index does not determine it.
-        frames: Number of presented frames; None if unknown.
-        frames_before: Number of presented frames before each keyframe in decode order; None if unknown.
-        is_order_proven: Whether frames cannot be reordered, or timestamps are known to be in the order of output.
+    `columns` are the PTS of each keyframe, the offset of the bytes from which its packet is read, and their number.
+    `first` is the first packet of the stream. `first_pts` is None if the index does not determine it; `frames`, and
+    `frames_before` each keyframe in decode order, are numbers of presented frames. `is_order_proven` is whether frames
+    cannot be reordered, or timestamps are known to be in the order of output.
     """
     pts, pos, size = columns
     codec = video.stream.codec_context
@@ -208,13 +204,10 @@ def index_of_frames(
 ) -> VideoIndex:
     """Build an index of the frames of a container, one per packet, in decode order.
 
-    Args:
-        video: The video.
-        columns: PTS of each frame; whether it is a keyframe; and whether it is presented.
-        first_pts: PTS of the video's first frame.
-        keyframe_pts: PTS of all presented keyframes of the video, ascending.
-        packets: Where their packets are in the file; empty if that is not needed.
-        is_whole: Whether these are all frames of the video, not only those around a segment.
+    `columns` are the PTS of each frame, whether it is a keyframe, and whether it is presented. `first_pts` is that of
+    the video's first frame, and `keyframe_pts` are those of all its presented keyframes, ascending; `is_whole` is
+    whether these are all of its frames, not only those around a segment. `packets` are empty if their places in the
+    file are not needed.
     """
     pts, is_keyframe, is_shown = columns
     info, doubt = header_info(video.container, video.stream), ""

@@ -45,17 +45,12 @@ _DEFAULT_LIMITS = Limits()
 def write_frames(
     frames: Frames, identity: FrameIdentity, *, encoding: LosslessEncoding = "zstd", encoding_note: str = ""
 ) -> bytes:
-    """Return the bytes of a frame file.
+    """Return the bytes of a frame file of at least one frame.
 
-    Args:
-        frames: At least one frame.
-        identity: The request for them; with a `jpeg_quality` in its sampling, they are stored as JPEG.
-        encoding: How pixels are stored otherwise.
-        encoding_note: Why the requested encoding was not used; empty if it was.
+    Pixels are stored as JPEG if the sampling of the identity has a `jpeg_quality`, else in `encoding`; `encoding_note`
+    says why another that was asked for was not used.
 
-    Raises:
-        ConfigurationError: PyArrow is not installed.
-        VideoTooLargeError: A frame is too large for JPEG.
+    Raises ConfigurationError if PyArrow is not installed, and VideoTooLargeError if a frame is too large for JPEG.
     """
     quality = identity.sampling.jpeg_quality
     used: Encoding = "jpeg" if quality else encoding
@@ -104,15 +99,10 @@ def _encode(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
 def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -> Frames:
     """Read the frames of a frame file, given its path or its bytes. Pixels are decoded when they are first used.
 
-    The file does not hold the container and the codec, which are empty in `info`.
+    The file does not hold the container and the codec, which are empty in `info`. The `pool` decodes a file that stores
+    ranges of the video instead of pixels; others need none.
 
-    Args:
-        source: The file.
-        pool: Decodes a file that stores ranges of the video instead of pixels; others need none.
-
-    Raises:
-        FrameFileError: The file is damaged, or of another version.
-        OSError: The file cannot be read.
+    Raises OSError, and FrameFileError if the file is damaged, or of another version.
     """
     data = source if isinstance(source, bytes) else Path(source).read_bytes()
     verify_checksum(data)

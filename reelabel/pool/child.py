@@ -138,7 +138,6 @@ class _PoolSource:
                 pass
 
     def read_many(self, spans: Sequence[ByteRange]) -> Iterator[bytes]:
-        """Read ranges, which the pool does concurrently."""
         self.wait()
         reply(self._connection, Reads(spans=tuple(spans)))
         self._arriving = self._receive(spans)

@@ -22,10 +22,8 @@ def sample_molmo2(sampling: SamplerOptions, video: VideoProperties) -> Indices:
 
     Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor. `fps` is its `max_fps` in the mode
     `uniform_last_frame`, where `EVERY` stands for none, and its `sampling_fps` in the mode `fps`: each mode reads one.
-    Returns frame indices, shape (M,), M >= 1, ascending.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown or incompatible with `fps`.
+    Returns frame indices, shape (M,), M >= 1, ascending. Refuses a frame rate that is unknown or incompatible with
+    `fps`.
     """
     if sampling.frame_sample_mode == "every_frame":
         return np.arange(video.total_frames)
@@ -199,10 +197,8 @@ def sample_clef_omni(sampling: SamplerOptions, video: VideoProperties) -> Indice
     """Take the first frame at or after each step of `fps`, an even number.
 
     Equivalent to vLLM's loader `clef_omni`. Returns frame indices, shape (M,), M >= 2, ascending, the last repeated if
-    M would be odd; frames repeat if `fps` exceeds the video's frame rate.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown, or there are more than 768 steps.
+    M would be odd; frames repeat if `fps` exceeds the video's frame rate. Refuses an unknown frame rate, and more than
+    768 steps.
     """
     video.check_rate("clef_omni", instead="num_frames")
     fps = sampling.fps or _CLEF_FPS

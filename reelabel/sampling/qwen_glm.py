@@ -24,10 +24,8 @@ def sample_qwen2_vl(sampling: SamplerOptions, video: VideoProperties) -> Indices
     """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
     Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
-    the same one. Returns frame indices, shape (M,), M >= 2, ascending; the last may be repeated.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
+    the same one. Returns frame indices, shape (M,), M >= 2, ascending; the last may be repeated. Refuses a video of one
+    frame, or without a frame rate.
     """
     video.check_rate("qwen2_vl", instead="fps")
     wanted = video.total_frames / video.fps * min(sampling.fps or _FPS, _MAX_FPS)
@@ -126,10 +124,7 @@ def sample_glm5_next(sampling: SamplerOptions, video: VideoProperties) -> Indice
 
     Equivalent to vLLM's loader `glm5next`. It walks the video at twice that rate, for pairs of frames, and so nearly
     always finds too many, which it spreads evenly. Returns frame indices, shape (M,), ascending, the last repeated if M
-    would be odd; empty if the video is shorter than one step.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown.
+    would be odd; empty if the video is shorter than one step. Refuses an unknown frame rate.
     """
     video.check_rate("glm5_next", instead="num_frames")
     fps, total = sampling.fps or _FPS, video.total_frames
@@ -144,10 +139,7 @@ def sample_glmga(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps`, at most 30, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glmga`. Returns frame indices, shape (M,), ascending, the last repeated if M would be
-    odd; empty if the video is shorter than one step.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown.
+    odd; empty if the video is shorter than one step. Refuses an unknown frame rate.
     """
     video.check_rate("glmga", instead="num_frames")
     fps = min(sampling.fps or _FPS, _MAX_FPS)

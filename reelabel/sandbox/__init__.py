@@ -90,11 +90,7 @@ def enter_sandbox(
         descriptors: How many descriptors may be open; each may be a memfd, which is not part of `memory_bytes`.
         die_with_parent: Let the kernel kill this process when the thread that started it ends.
 
-    Returns:
-        The names of the layers that this process lacks.
-
-    Raises:
-        SandboxUnavailableError: A layer is required and cannot be applied.
+    Returns the names of the layers that it lacks; raises SandboxUnavailableError if one of them is required.
     """
     limit_resources(memory_bytes=memory_bytes, file_bytes=file_bytes or memory_bytes, descriptors=descriptors)
     is_alone = _is_single_threaded()

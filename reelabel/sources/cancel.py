@@ -96,7 +96,6 @@ class Watchdog:
             self._start_timer(deadline.at_s - time.monotonic())
 
     def watch(self, connection: socket.socket) -> None:
-        """Add a socket; raise as `check` does."""
         # A duplicate stays valid if TLS takes the connection over, or another thread closes it.
         with self._lock:
             self._sockets.append(socket.socket(fileno=os.dup(connection.fileno())))

@@ -325,14 +325,8 @@ def _video_errors() -> Iterator[None]:
 def stat_video(objects: ObjectStore, uri: str) -> ObjectInfo:
     """Look up a video's size and fingerprint.
 
-    Raises:
-        VideoMissingError: There is no video at the URI.
-        VideoRefusedError: The video may not be read, or the URI is not a valid source.
-        VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
-        VideoUnavailableError: The web server does not serve it.
-        ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
-        VideoChangedError: Its archive was replaced while its index was being read.
-        LoginRefusedError: The store refuses the login, so that no video can be read there.
+    Raises VideoError if it is missing, refused, unavailable, in a damaged archive, or too large to be measured where
+    its server sends no length; LoginRefusedError if no video of its store can be read.
     """
     try:
         with objects.open(uri) as source:

@@ -188,7 +188,6 @@ class S3:
             client.put_object(Bucket=bucket, Key=key, Body=data)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
-        """Yield all objects below a prefix, to which a slash is appended if it has none."""
         bucket, prefix = _split(f"{uri.rstrip('/')}/", needs_key=False)
         pages: Iterator[dict[str, Any]] | None = None
         while True:

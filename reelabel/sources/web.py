@@ -130,7 +130,7 @@ class Web:
         return self._settings.total_timeout_s
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Return the metadata of an object: from its first byte, or from all if there is no length or version."""
+        """Look at an object's first byte, or read all of it if there is no length or version."""
 
         def look(ask: Ask) -> ObjectInfo | None:
             with ask(0, 0) as answer:
