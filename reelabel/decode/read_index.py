@@ -148,7 +148,6 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
 
 
 def scan_file(file: VideoFile | SparseFile, limits: Limits, *, all_shown: bool) -> VideoIndex:
-    """List all frames of a file, as `scan_packets` does."""
     with open_video(file, limits) as (container, stream):
         return scan_packets(container, stream, limits, all_shown=all_shown)
 

@@ -71,7 +71,6 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
 
 
 def jpeg_round_trip(images: npt.NDArray[np.uint8], *, quality: int) -> npt.NDArray[np.uint8]:
-    """Encode images as JPEG and decode them again, shape (N, H, W, 3); raises as `to_jpeg` does."""
     return np.stack([from_jpeg(to_jpeg(image, quality=quality)) for image in images])
 
 

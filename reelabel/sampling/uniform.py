@@ -44,7 +44,6 @@ def sample_uniformly(sampling: SamplerOptions, video: VideoProperties) -> Indice
 
 
 def spread_evenly(video: VideoProperties, count: int) -> Indices:
-    """Return `count` frames, at least one, from the first to the last."""
     return np.linspace(0, video.total_frames - 1, max(1, count), dtype=np.int64)
 
 

@@ -32,7 +32,6 @@ _KEPT_INDEXES = 32
 
 class RemoteArchive(StoredSource):
     def read(self, start: int, size: int) -> bytes:
-        """Read a range; raise VideoRefusedError if its server sends none."""
         try:
             return super().read(start, size)
         except RangesIgnoredError:

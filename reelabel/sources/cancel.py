@@ -69,7 +69,6 @@ class Cancellation:
             watchdog.check()
 
     def pause(self, seconds: float) -> None:
-        """Wait before another attempt; raise as `check` does."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
             self.check()

@@ -119,7 +119,6 @@ class FileSource(Source):
         return VideoFile(self.descriptor, self.size_bytes, Path(self.info.uri).suffix)
 
     def check_unchanged(self) -> None:
-        """Check that it has not been written to."""
         if _describe(self.info.uri, os.fstat(self.descriptor)) != self.info:
             raise changed(self.info.uri)
 

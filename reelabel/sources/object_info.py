@@ -118,7 +118,6 @@ class MemberUri(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Suffix of the archive, in lower case."""
         path = self.archive.lower().partition("?")[0]
         found = [suffix for suffix in (*COMPRESSED_SUFFIXES, *SUFFIXES) if path.endswith(suffix)]
         return (found or [suffix for suffix in SUFFIXES if self.archive.lower().endswith(suffix)])[0]

@@ -64,7 +64,6 @@ def read_tar(source: Source) -> MemberIndex:
 
 
 def open_tar_member(source: Source, member: Member) -> Content:
-    """Return the bytes of a member, which are a range of the archive."""
     return Content(
         size=member.size,
         version=member.version,

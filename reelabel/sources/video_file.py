@@ -54,7 +54,6 @@ class VideoFile(Seekable):
         self.name = "video" if suffix.lower() in _IMAGE_SEQUENCES else f"video{suffix}"
 
     def reopen(self) -> VideoFile:
-        """Return the same file with a position of its own."""
         return VideoFile(self.descriptor, self.size_bytes, self.suffix)
 
     def read(self, size: int = -1) -> bytes:

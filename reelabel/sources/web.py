@@ -18,9 +18,9 @@ from urllib3.util import Retry
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
 from reelabel.per_process import once_per_process
 from reelabel.sources.cancel import Cancellation, Deadline
+from reelabel.sources.connections import filtered_pools
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
 from reelabel.sources.source import partial_file
-from reelabel.sources.web_guard import filtered_pools
 from reelabel.sources.web_request import AttemptFailedError, Requests, WebResponse, open_response
 from reelabel.text import pluralize
 
@@ -237,7 +237,6 @@ class _BusyServers:
         return now_s - self._since_s.setdefault(urlsplit(uri).netloc, now_s) < longest_s
 
     def answers(self, uri: str) -> None:
-        """Record that the server of an object has sent data."""
         self._since_s.pop(urlsplit(uri).netloc, None)
 
 
