@@ -13,7 +13,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
-from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 from urllib3.util import Timeout
 
@@ -48,6 +47,16 @@ class WatchedConnection:
         if (connected := getattr(self, "sock", None)) is not None and (watchdog := current_watchdog()):
             watchdog.watch(connected)
         super().request(*arguments, **named)  # type: ignore[misc]
+
+
+def watched_pools(mixin: type[WatchedConnection], plain: type[Any], tls: type[Any]) -> dict[str, type[Any]]:
+    """Return kinds of pools by scheme, whose connections have a mixin."""
+
+    def watched(pool: type[Any]) -> type[Any]:
+        connection = type(f"Watched{pool.ConnectionCls.__name__}", (mixin, pool.ConnectionCls), {})
+        return type(f"Watched{pool.__name__}", (pool,), {"ConnectionCls": connection})
+
+    return {"http": watched(plain), "https": watched(tls)}
 
 
 def _connect(connection: Any) -> socket.socket:  # noqa: ANN401 - a connection of any subclass
@@ -128,21 +137,9 @@ def filtered_pools(settings: WebOptions) -> PoolManager:
         def addresses(self) -> list[str]:
             return allowed.addresses(self.host, self.port)
 
-    class FilteredConnection(Filtered, HTTPConnection):
-        pass
-
-    class FilteredTLSConnection(Filtered, HTTPSConnection):
-        pass
-
-    class FilteredPool(HTTPConnectionPool):
-        ConnectionCls = FilteredConnection
-
-    class FilteredTLSPool(HTTPSConnectionPool):
-        ConnectionCls = FilteredTLSConnection
-
     timeout = Timeout(connect=settings.timeout_s, read=settings.timeout_s)
     pools = PoolManager(maxsize=settings.max_concurrency, timeout=timeout)
-    pools.pool_classes_by_scheme = {"http": FilteredPool, "https": FilteredTLSPool}
+    pools.pool_classes_by_scheme = watched_pools(Filtered, HTTPConnectionPool, HTTPSConnectionPool)
     return pools
 
 

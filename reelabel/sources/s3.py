@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import botocore.session
-from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
+from botocore.awsrequest import AWSHTTPConnectionPool, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
@@ -25,7 +25,7 @@ from botocore.utils import parse_timestamp
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
 from reelabel.options import S3Options, reveal
 from reelabel.per_process import once_per_process
-from reelabel.sources.connections import WatchedConnection
+from reelabel.sources.connections import WatchedConnection, watched_pools
 from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
@@ -313,22 +313,6 @@ def _version_of(fingerprint: str) -> str:
     return fingerprint.split(":", 2)[2]
 
 
-class _Connection(WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
-    pass
-
-
-class _TLSConnection(WatchedConnection, AWSHTTPSConnection):  # type: ignore[misc]
-    pass
-
-
-class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
-    ConnectionCls = _Connection
-
-
-class _TLSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
-    ConnectionCls = _TLSConnection
-
-
 @once_per_process
 def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
     client = _session(settings).client(
@@ -342,7 +326,7 @@ def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its cla
         config=_config(settings),
     )
     pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - no public way; a test notices
-    pools.update(http=_Pool, https=_TLSPool)
+    pools.update(watched_pools(WatchedConnection, AWSHTTPConnectionPool, AWSHTTPSConnectionPool))
     client.meta.events.register_first("needs-retry.s3", Retries(settings))
     return client
 
