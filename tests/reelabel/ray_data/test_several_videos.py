@@ -64,11 +64,12 @@ def test_a_row_may_name_its_videos_in_chat_messages(preparing, make_clip):
     messages = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": path}}]}]
     twice = [{"role": "user", "content": [*messages[0]["content"], *messages[0]["content"]]}]
 
-    got = preparing()({"messages": [json.dumps(messages), messages, "{", twice]})
+    got = preparing()({"messages": [json.dumps(messages), messages, "{", twice, "[" * 100_000]})
 
-    assert [[len(video) for video in videos] for videos in got["video"]] == [[4], [4], [0], [4, 4]]
+    assert [[len(video) for video in videos] for videos in got["video"]] == [[4], [4], [0], [4, 4], [0]]
     assert [meta["source"] for meta in got["video_meta"][3]] == [path, path]
     assert got["video_meta"][2][0]["error"] == "messages: the text is not JSON."
+    assert got["video_meta"][4][0]["error"] == "messages: nested too deeply."
 
 
 def test_messages_are_read_for_their_videos_alone(preparing, make_clip):
