@@ -71,17 +71,15 @@ class LinearVideo:
     @cached_property
     def note(self) -> str:
         """How times differ from timestamps, and from when on frames are not shown; empty if neither applies."""
-        return "; ".join(filter(None, [self.index.note, self._later_stream_note()]))
-
-    def _later_stream_note(self) -> str:
-        container, stream = self._opened
-        if container.format.name != mpegts.FORMAT or not isinstance(self._source, VideoFile):
-            return ""
-        later = mpegts.later_stream(self._source, stream.id)
-        if later is None:
-            return ""
-        end_s = round(self.index.filled_s(frame_rate(stream)), 3)
-        return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
+        (container, stream), notes = self._opened, [self.index.note]
+        if container.format.name == mpegts.FORMAT and isinstance(self._source, VideoFile):
+            later = mpegts.later_stream(self._source, stream.id)
+            end_s = round(self.index.filled_s(frame_rate(stream)), 3)
+            if later is not None:
+                notes.append(
+                    f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
+                )
+        return "; ".join(filter(None, notes))
 
     def decode(self, indices: Int64s, view: View) -> Decoded:
         """Take some frames, ascending; raise FallbackRequired if one differs from what its packet announced."""

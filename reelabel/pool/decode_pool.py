@@ -120,13 +120,9 @@ class DecodePool:
         It waits while all processes are busy: more threads than processes are of no use. Options are the fields of
         `reelabel.extract.Request`.
 
-        Raises:
-            ValueError: The segment is not valid.
-            DecodersClosedError: The pool is closed.
-            RuntimeError: Another process made it.
-            VideoError: As `extract_local` does; also DecoderCrashedError and DecoderTimeoutError.
-            DecodersLostError: Decoding processes keep being killed.
-            ConfigurationError: Decoding processes cannot start.
+        Raises ValueError if the segment is not valid, VideoError as `extract_local` does, DecoderCrashedError and
+        DecoderTimeoutError among them, ConfigurationError if decoding processes cannot start, DecodersLostError if they
+        keep being killed, DecodersClosedError if the pool is closed, and RuntimeError if another process made it.
         """
         request = Request(**options)
         request.segment.check_valid()
