@@ -49,8 +49,8 @@ class HeaderInfo:
     """Properties of a stream as the header states them; the frames may contradict it.
 
     A name is empty, a number 0, and `frames` None if it is unknown. `container` is FFmpeg's first name of the format.
-    Width and height are stored ones, with the margins in `crop` that the container has players cut off. `fps` is that
-    which OpenCV reports, and `frames` an estimate if their number is not stated. `pixel_aspect` is 1.0 if it is not
+    Width and height are stored ones, with the margins in `crop` that the container has players cut off. `fps` is as
+    OpenCV reports it, and `frames` an estimate if their number is not stated. `pixel_aspect` is 1.0 if it is not
     specified.
     """
 

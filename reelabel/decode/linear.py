@@ -74,8 +74,8 @@ class LinearVideo:
         (container, stream), notes = self._opened, [self.index.note]
         if container.format.name == mpegts.FORMAT and isinstance(self._source, VideoFile):
             later = mpegts.later_stream(self._source, stream.id)
-            end_s = round(self.index.filled_s(frame_rate(stream)), 3)
             if later is not None:
+                end_s = round(self.index.filled_s(frame_rate(stream)), 3)
                 notes.append(
                     f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
                 )
