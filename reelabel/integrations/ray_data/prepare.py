@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from reelabel.errors import SamplingRefusedError, VideoRefusedError
+from reelabel.errors import VideoRefusedError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
 from reelabel.integrations.chat_messages import mark_videos, read_messages
@@ -192,20 +192,28 @@ class PrepareVideo:
         close_worker(self)
 
     def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
-        holds_frames = bool(held_videos(row))
-        if holds_frames and self.sample_frames_present:
-            return lambda: _row_of([self._sample_again(*held) for held in held_cells(row)])
-        if holds_frames and (self.bypass_if_frames_present or not names_video(row)):
-            return lambda: _row_of(held_cells(row))
         try:
-            videos = videos_of(row)
-            segment = segment_of(row, len(videos))
-        except VideoRefusedError as error:
+            cells = self._start_cells(row, worker)
+        except Exception as error:  # noqa: BLE001 - any error of one row is reported on it
             return partial(_row_of, [self._failed(error, source="")])
+        return lambda: _row_of(cells())
+
+    def _start_cells(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], list[_Cell]]:
+        holds_frames = bool(held_videos(row))
+        if holds_frames and (self.bypass_if_frames_present or self.sample_frames_present or not names_video(row)):
+            return self._held(row)
+        videos = videos_of(row)
+        segment = segment_of(row, len(videos))
         if not videos and holds_frames:  # messages of text alone
-            return lambda: _row_of(held_cells(row))
+            return self._held(row)
         starts = [self._start_video(video, segment, worker) for video in videos]
-        return lambda: _row_of([wait() for wait in starts])
+        return lambda: [wait() for wait in starts]
+
+    def _held(self, row: Mapping[str, Any]) -> Callable[[], list[_Cell]]:
+        cells = held_cells(row)
+        if self.sample_frames_present:
+            cells = [self._sample_again(*cell) for cell in cells]
+        return lambda: cells
 
     def _start_video(
         self, video: Video | VideoRefusedError, segment: Segment, worker: PrepareWorker
@@ -219,7 +227,7 @@ class PrepareVideo:
             return video, meta
         try:
             return sample_frames(video, meta, self.sampling)
-        except SamplingRefusedError as error:
+        except Exception as error:  # noqa: BLE001 - such as of metadata that hold anything
             return self._failed(error, source=meta["source"])
 
     def _wait(self, prepared: Callable[[], Frames], video: Video) -> _Cell:

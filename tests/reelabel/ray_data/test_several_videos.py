@@ -72,6 +72,26 @@ def test_a_row_may_name_its_videos_in_chat_messages(preparing, make_clip):
     assert got["video_meta"][4][0]["error"] == "messages: nested too deeply."
 
 
+def test_a_row_with_anything_in_its_columns_fails_alone(preparing, make_clip):
+    frames, path = [np.zeros((4, 4, 3), np.uint8)] * 2, str(make_clip())
+    packed = np.stack(frames), {"frames_indices": [0, 1], "fps": "fast"}
+    rows = [
+        {"video": frames, "video_meta": [{"frame_timestamps": ["early", "late"]}]},
+        {"video": frames, "video_meta": 5},
+        {"video": ()},
+        {"video_uri": path, "start_s": 10**400},
+        {"video_uri": path},
+    ]
+    batch = {name: [row.get(name) for row in rows] for name in ("video", "video_meta", "video_uri", "start_s")}
+    sampling = {"sampler": "uniform", "num_frames": 2}
+
+    got = preparing()(batch)
+    again = preparing(sample_frames_present=True, sampling=sampling)({"video": [packed, frames]})
+
+    assert [[meta["failed"] for meta in metas] for metas in got["video_meta"]] == [[True]] * 4 + [[False]]
+    assert [[meta["failed"] for meta in metas] for metas in again["video_meta"]] == [[True], [False]]
+
+
 def test_messages_are_read_for_their_videos_alone(preparing, make_clip):
     path = str(make_clip())
     audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
