@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import read_frames, write_frames
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
-    from reelabel.integrations.ray_data.prepare import PrepareVideo
-    from reelabel.integrations.ray_data.prepare_request import PrepareRequest
+    from reelabel.integrations.ray_data.prepare import PrepareRequest, PrepareVideo
     from reelabel.options import Limits, S3Options, WebOptions
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
@@ -30,34 +29,22 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from reelabel.video import Video, extract_frames, open  # noqa: A004
 
-_HOME = {
-    "Cost": "reelabel.result",
-    "DecodePool": "reelabel.pool.decode_pool",
-    "FrameIdentity": "reelabel.frames.cache_key",
-    "FrameIndex": "reelabel.result",
-    "Frames": "reelabel.result",
-    "KeyframeCoverage": "reelabel.coverage",
-    "Limits": "reelabel.options",
-    "NoIndexError": "reelabel.errors",
-    "NoSuchFrameError": "reelabel.errors",
-    "ObjectStore": "reelabel.sources.object_store",
-    "PrepareRequest": "reelabel.integrations.ray_data.prepare_request",
-    "PrepareVideo": "reelabel.integrations.ray_data.prepare",
-    "PreparedRow": "reelabel.integrations.ray_data.cells",
-    "ReelabelError": "reelabel.errors",
-    "S3Options": "reelabel.options",
-    "Sampling": "reelabel.sampling.options",
-    "Segment": "reelabel.segment",
-    "Video": "reelabel.video",
-    "VideoError": "reelabel.errors",
-    "VideoInfo": "reelabel.result",
-    "VideoMeta": "reelabel.integrations.ray_data.cells",
-    "WebOptions": "reelabel.options",
-    "extract_frames": "reelabel.video",
-    "open": "reelabel.video",
-    "read_frames": "reelabel.frames.frame_file",
-    "write_frames": "reelabel.frames.frame_file",
+_NAMES = {
+    "coverage": ("KeyframeCoverage",),
+    "errors": ("NoIndexError", "NoSuchFrameError", "ReelabelError", "VideoError"),
+    "frames.cache_key": ("FrameIdentity",),
+    "frames.frame_file": ("read_frames", "write_frames"),
+    "integrations.ray_data.cells": ("PreparedRow", "VideoMeta"),
+    "integrations.ray_data.prepare": ("PrepareRequest", "PrepareVideo"),
+    "options": ("Limits", "S3Options", "WebOptions"),
+    "pool.decode_pool": ("DecodePool",),
+    "result": ("Cost", "FrameIndex", "Frames", "VideoInfo"),
+    "sampling.options": ("Sampling",),
+    "segment": ("Segment",),
+    "sources.object_store": ("ObjectStore",),
+    "video": ("Video", "extract_frames", "open"),
 }
+_HOME = {name: f"reelabel.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Cost",

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from reelabel.segment import WHOLE, select_segment
+from reelabel.segment import WHOLE, Segment, select_segment
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from reelabel.segment import Segment
 
 
 _MIN_LENGTH_S = 1e-3

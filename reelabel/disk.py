@@ -38,11 +38,9 @@ def temporary_root() -> Path:
 
 
 def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> DiskFullError | None:
-    """Return the error to raise if a disk is full; None if none is.
+    """Return the error to raise if a disk is full that one of `folders`, or of its parents, is on; None if none is.
 
-    Args:
-        folders: Where the failed component writes; folders that do not exist yet count as their parents.
-        error: What it failed with, if known: if that is about a full disk, one of the folders is on it.
+    `error` is what the component that writes there failed with: if that is about a full disk, one of them is.
     """
     if isinstance(error, OSError) and error.errno in _ERRNOS and isinstance(error.filename, str):
         folders = [Path(error.filename).parent]

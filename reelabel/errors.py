@@ -315,11 +315,7 @@ class FallbackRequired(Exception):  # noqa: N818 - no error: the next method dec
 
 @contextmanager
 def as_video_errors() -> Iterator[None]:
-    """Convert unexpected exceptions into VideoUnreadableError.
-
-    Raises:
-        VideoUnreadableError: The block raised anything but a ReelabelError or a FallbackRequired.
-    """
+    """Convert unexpected exceptions, but neither ReelabelError nor FallbackRequired, into VideoUnreadableError."""
     try:
         yield
     except (ReelabelError, FallbackRequired):

@@ -19,26 +19,20 @@ import numpy as np
 from reelabel.containers.demux import check_frame_count
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.coverage import CoverageThresholds
-from reelabel.decode.decoder import open_decoder
+from reelabel.decode.decoder import Decoder, Way, open_decoder
 from reelabel.decode.render import View
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
-from reelabel.errors import (
-    FallbackRequired,
-    NoFramesError,
-    SamplingRefusedError,
-    as_video_errors,
-    unreadable,
-)
-from reelabel.index import UNKNOWN_POSITION
+from reelabel.errors import FallbackRequired, NoFramesError, SamplingRefusedError, as_video_errors, unreadable
+from reelabel.index import UNKNOWN_POSITION, Lists, VideoIndex
 from reelabel.options import Limits
 from reelabel.result import Frames, Selection
-from reelabel.sampling.choose import choose
+from reelabel.sampling.choose import Chosen, Wanted, choose
 from reelabel.sampling.options import Sampling, resolve_auto
 from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
-from reelabel.segment import WHOLE
-from reelabel.sources.video_file import open_video_file
+from reelabel.segment import WHOLE, Segment, Windows
+from reelabel.sources.video_file import VideoFile, open_video_file
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:
@@ -46,12 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.decode.canvas import Decoded
-    from reelabel.decode.decoder import Decoder, Way
-    from reelabel.index import Lists, VideoIndex
-    from reelabel.sampling.choose import Chosen, Wanted
-    from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource, CachedRange
-    from reelabel.sources.video_file import VideoFile
 
 Method: TypeAlias = Literal["index", "seek", "linear"]
 
@@ -68,9 +57,6 @@ class Request:
 
     Attributes:
         sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
-        limits: Limits on the video.
-        segment: The part of the video to sample from.
-        as_stored: Leave frames as they are stored.
         windows: Parts of the segment that a dense sampler samples from; empty for all of it.
         skip_loop_filter: Skip the loop filter where GOPs are decoded: faster, but not exact, so not for frames that a
             model sees.
@@ -152,10 +138,7 @@ def extract_ranges(
     `known` are the ranges that an earlier call returned for the same bytes: those that hold the header. Other options
     are those of `Request`.
 
-    Raises:
-        FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
-        VideoError: As `extract_local` does.
-        Exception: Whatever `source.read` raises.
+    Raises as `extract_local` and `source.read` do, and FallbackRequired if ranges do not suffice: download the file.
     """
     request = Request(**options)
     with closing(open_decoder(source, request.limits, threads=threads, known=known)) as decoder:
@@ -353,7 +336,7 @@ def _check_start(segment: Segment, ends_s: float) -> None:
     start_s = segment.start_s or 0.0
     if 0 < ends_s <= start_s:
         raise SamplingRefusedError(
-            f"The segment starts at {start_s:g} s, but the video ends at {ends_s:g} s; correct start_s.",
+            f"The segment starts at {start_s:g} s, but the video ends at {ends_s:g} s; correct start_s."
         )
 
 

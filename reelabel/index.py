@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from reelabel.coverage import measure_coverage
-from reelabel.segment import WHOLE
-
-if TYPE_CHECKING:
-    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.segment import Segment
+from reelabel.coverage import CoverageThresholds, KeyframeCoverage, measure_coverage
+from reelabel.segment import WHOLE, Segment
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Float64s: TypeAlias = npt.NDArray[np.float64]
@@ -52,18 +48,10 @@ NOT_CROPPED = Crop()
 class HeaderInfo:
     """Properties of a stream as the header states them; the frames may contradict it.
 
-    Attributes:
-        container: FFmpeg's first name of the format; empty if unknown.
-        codec: Name of the codec; empty if unknown.
-        width_px: Width as stored, with the margins that the container crops; 0 if unknown.
-        height_px: Its height; 0 if unknown.
-        hdr: Transfer function if the header states one of HDR; empty otherwise.
-        time_base: Unit of timestamps, in seconds; 0 if unknown.
-        fps: Frame rate, as OpenCV reports it; 0.0 if unknown.
-        duration_s: Duration; 0.0 if unknown.
-        pixel_aspect: Sample aspect ratio; 1.0 if unspecified.
-        crop: Margins that the container has players cut off.
-        frames: Number of frames, estimated from rate and duration if it is not stated; None if unknown.
+    A name is empty, a number 0, and `frames` None if it is unknown. `container` is FFmpeg's first name of the format.
+    Width and height are stored ones, with the margins in `crop` that the container has players cut off. `fps` is as
+    OpenCV reports it, and `frames` an estimate if their number is not stated. `pixel_aspect` is 1.0 if it is not
+    specified.
     """
 
     container: str = ""

@@ -23,8 +23,7 @@ _LIBRARY = "reelabel"
 def require(module: str, *, extra: str, purpose: str, of: str = _LIBRARY) -> ModuleType:
     """Import a module of an optional dependency, which `extra` of the distribution `of` installs.
 
-    Raises:
-        ConfigurationError: It is not installed.
+    Raises ConfigurationError if it is not installed.
     """
     try:
         return import_module(module)
@@ -35,19 +34,15 @@ def require(module: str, *, extra: str, purpose: str, of: str = _LIBRARY) -> Mod
 
 
 def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, python: str | None = None) -> str:
-    """Return the command that installs an extra into this environment, or into that of another Python.
+    """Return the command that installs an extra of a distribution here, or into the environment of another `python`.
 
-    It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages.
-
-    Args:
-        extra: The extra.
-        of: The distribution.
-        again: Install the extra's packages even if they are installed.
-        python: The other Python.
+    It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages. With
+    `again`, those are installed even if they are installed already.
     """
     folders = [_folder(name) for name in dict.fromkeys((_LIBRARY, of))]
     if again or not all(folders):
-        needed = [need.partition(";")[0].strip() for need in _metadata().requires(of) or () if _is_of(need, extra)]
+        stated = (need.replace('"', "'").partition(";") for need in _metadata().requires(of) or ())
+        needed = [package.strip() for package, _, marker in stated if marker.strip() == f"extra == '{extra}'"]
         words = [*(["--force-reinstall"] if again else []), *needed]
     else:
         *others, last = folders
@@ -62,10 +57,6 @@ def _folder(name: str) -> list[str]:
         return []
     folder = unquote(urlsplit(origin["url"]).path)
     return ["--editable", folder] if origin["dir_info"].get("editable") else [folder]
-
-
-def _is_of(need: str, extra: str) -> bool:
-    return need.partition(";")[2].replace('"', "'").strip() == f"extra == '{extra}'"
 
 
 def _metadata() -> Any:  # noqa: ANN401 - a module, which takes longer to import than NumPy

@@ -7,7 +7,7 @@ them; `check_options` enforces them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -30,8 +30,6 @@ from typing import (
 from reelabel.errors import InvalidOptionError, OptionFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from _typeshed import DataclassInstance
 
     Options = TypeVar("Options", bound=DataclassInstance)
@@ -55,11 +53,11 @@ def option(
     is_secret: bool = False,
     **about: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Describe a field of a dataclass of options.
+    """Describe a field of a dataclass of options, by a sentence for help and forms.
 
     Args:
         default: Its default, if it has one.
-        description: A sentence for help and forms.
+        description: That sentence.
         convert: Converts a given value before its type is checked; raises ValueError to refuse it.
         check: Validates a value other than None, and returns it or a normalized one; raises ValueError, with a clause,
             to refuse it.
@@ -89,14 +87,10 @@ def to_dict(options: DataclassInstance) -> dict[str, Any]:
 def check_options(options: DataclassInstance, kind: type[DataclassInstance]) -> None:
     """Validate each field by its type and its metadata, and replace its value by the converted one.
 
-    Integers become floats, lists tuples, strings paths, and dictionaries nested options.
+    Integers become floats, lists tuples, strings paths, and dictionaries nested options. `kind` is the class in whose
+    `__post_init__` this is called; a subclass checks its own fields.
 
-    Args:
-        options: The options, from within their `__post_init__`.
-        kind: The class that has this `__post_init__`, whose fields are checked; a subclass checks its own.
-
-    Raises:
-        InvalidOptionError: Values are invalid; the message names all of them.
+    Raises InvalidOptionError, whose message names all invalid values.
     """
     faults: list[OptionFault] = []
     for rule in _rules_of(kind):
@@ -119,11 +113,7 @@ def conflict(options: DataclassInstance, clause: str) -> InvalidOptionError:
 
 
 def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
-    """Build options from a dictionary.
-
-    Raises:
-        InvalidOptionError: An option is unknown, missing or invalid.
-    """
+    """Build options from a dictionary; raise InvalidOptionError if one is unknown, missing or invalid."""
     unknown = [name for name in given if name not in {each.name for each in fields(kind)}]
     missing = [
         each.name
@@ -299,10 +289,7 @@ class WebOptions:
         900, "Maximum seconds for downloading one video, including retries.", gt=0, le=86_400
     )
     max_attempts: int = option(
-        4,
-        "Attempts per request before giving up; more than one also waits for a busy server (429, 503).",
-        ge=1,
-        le=20,
+        4, "Attempts per request before giving up; more than one also waits for a busy server (429, 503).", ge=1, le=20
     )
     max_concurrency: int = option(16, "Concurrent requests per process.", ge=1, le=256)
     allow_hosts: tuple[str, ...] = option(

@@ -37,14 +37,8 @@ def output_order(
 ) -> npt.NDArray[np.int64]:
     """Return the numbers of the shown frames in the order in which a decoder outputs them, in which PTS ascend.
 
-    Args:
-        pts: PTS of each packet's frame, in decode order; shape (N,).
-        is_keyframe: Whether each is a keyframe; shape (N,).
-        is_shown: Whether each is shown; shape (N,).
-        first_pts: PTS of the video's first frame, if these packets begin later.
-
-    Raises:
-        FallbackRequired: The packets do not determine the order.
+    There is a row for each packet, in decode order. `first_pts` is that of the video's first frame, if these packets
+    begin later. Raises FallbackRequired if the packets do not determine the order.
     """
     shown = np.flatnonzero(is_shown)
     order: npt.NDArray[np.int64] = shown[np.argsort(pts[shown], kind="stable")]
@@ -98,11 +92,9 @@ class ClockReader:
 
 
 class PlayTimes(NamedTuple):
-    """When frames are shown.
+    """When frames are shown, in seconds on the clock of the first, never falling; None if unknown.
 
-    Attributes:
-        times_s: Seconds on the clock of the first frame, never falling; shape (N,); None if unknown.
-        note: How they differ from the frames' timestamps; empty if they do not.
+    The note says how they differ from the frames' timestamps; empty if they do not.
     """
 
     times_s: npt.NDArray[np.float64] | None
@@ -113,13 +105,8 @@ def play_times(pts: Sequence[int | None], clocks: Sequence[int], *, unit_s: floa
     """Return when frames are shown that a decoder outputs in this order.
 
     Where the clock is set back, times go on by the usual step. Frames whose timestamps contradict their order take
-    these in order. Frames without a timestamp lie evenly between others, or follow from the frame rate.
-
-    Args:
-        pts: Their timestamps; N.
-        clocks: Number of the clock of each, never falling; N.
-        unit_s: Seconds of one unit of `pts`; 0 if unknown.
-        fps: Frames per second; 0 if unknown.
+    these in order. Frames without a timestamp lie evenly between others, or follow from the frame rate. `clocks` are
+    the numbers of their clocks, never falling; `unit_s` and `fps` are 0 if unknown.
     """
     at = np.flatnonzero([each is not None for each in pts])
     if not at.size or not unit_s:

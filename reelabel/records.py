@@ -46,11 +46,6 @@ def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:  # noqa: ANN
     return str(value) if isinstance(value, Fraction) else value
 
 
-def from_json(value: Any, kind: type, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
-    """Build a dataclass from the result of `to_json`; raise ValueError if a field or the whole is invalid."""
-    return _record(value, kind, "", arrays)
-
-
 @lru_cache
 def arrays_of(kind: type) -> dict[str, np.dtype[Any]]:
     """Return the types of a dataclass's arrays, and of those of dataclasses in it, by the names of the fields."""
@@ -77,7 +72,11 @@ def _without_none(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
     return next(part for part in get_args(hint) if part is not NoneType), NoneType in get_args(hint)
 
 
-def _record(value: Any, kind: type, path: str, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
+def from_json(value: Any, kind: type, arrays: Mapping[str, Array], path: str = "") -> Any:  # noqa: ANN401
+    """Build a dataclass from the result of `to_json`; raise ValueError if a field or the whole is invalid.
+
+    `path` is that of the field that holds it, by which its arrays are named.
+    """
     types = _types_of(kind)
     _require(isinstance(value, dict) and value.keys() == types.keys(), f"the fields of {kind.__name__}")
     made = {}
@@ -94,7 +93,7 @@ def _field(value: Any, hint: Any, path: str, arrays: Mapping[str, Array]) -> Any
     if get_origin(inner) is np.ndarray:
         _require(value is None and (may_be_none or path in arrays), "an array")
         return arrays.get(path)
-    return _record(value, cast("type", inner), path, arrays) if is_dataclass(inner) else _checked(value, hint)
+    return from_json(value, cast("type", inner), arrays, path) if is_dataclass(inner) else _checked(value, hint)
 
 
 def _checked(value: Any, hint: Any) -> Any:  # noqa: ANN401

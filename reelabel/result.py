@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, overl
 
 import numpy as np
 
-from reelabel.coverage import DEFAULT_THRESHOLDS, measure_coverage
+from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, KeyframeCoverage, measure_coverage
 from reelabel.errors import ConfigurationError
 from reelabel.index import Bools, Float64s, Int64s  # noqa: TC001 - fields are read back by their types
 from reelabel.optional import require
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
     from reelabel.index import HeaderInfo, VideoIndex
 
     Pixels = npt.NDArray[np.uint8]

@@ -50,9 +50,8 @@ class Seal:
     def verify(self, seal: bytes, name: str, *pieces: bytes | memoryview) -> None:
         """Verify the seal of a file.
 
-        Raises:
-            ForeignSealError: It was made with another key, or without one.
-            SealError: The file was altered, or belongs elsewhere.
+        Raises ForeignSealError if it was made with another key, or without one, and SealError if the file was altered,
+        or belongs elsewhere.
         """
         if not seal.startswith(self.key_id.encode()):
             raise ForeignSealError("It was signed with another store.mac_key, or without one.")
@@ -64,12 +63,7 @@ class Seal:
         return b"".join((_MAGIC, self.make(name, data), data))
 
     def unwrap(self, name: str, sealed: bytes) -> memoryview:
-        """Verify the result of `wrap`, and return the file's bytes.
-
-        Raises:
-            ForeignSealError: It was made with another key, or without one.
-            SealError: The file was altered, is not sealed, or belongs elsewhere.
-        """
+        """Verify the result of `wrap`, and return the file's bytes; raises as `verify` does."""
         view = memoryview(sealed)
         if not sealed.startswith(_MAGIC) or len(sealed) < _HEADER_LENGTH:
             raise SealError("It is truncated, or has no signature.")
@@ -105,11 +99,7 @@ def verify_checksum(data: bytes) -> None:
 
 
 def verify_seal(data: bytes, seal: Seal, name: str) -> None:
-    """Verify the seal of a frame file.
-
-    Raises:
-        FrameFileError: The file is damaged or altered, was signed with another key, or belongs elsewhere.
-    """
+    """Raise FrameFileError if a frame file is damaged or altered, was signed with another key, or belongs elsewhere."""
     parts = _cut(data)
     try:
         seal.verify(bytes(parts.slot[_CHECKSUM_END:]), name, parts.checksum, *parts.blanked)

@@ -19,13 +19,9 @@ _LOG = logging.getLogger("reelabel")
 def failing_alone(subject: str, *, stage: str = InternalError.stage) -> Iterator[None]:
     """Convert an unexpected exception into the failure of one job, and log its traceback.
 
-    Args:
-        subject: What the body is about, such as `The video s3://bucket/a.mp4`.
-        stage: As of `JobError`.
-
-    Raises:
-        InternalError: Instead of any exception that is not Reelabel's own, and of InvalidOptionError.
-        DiskFullError: Instead of an error about a full disk.
+    `subject` is what the body is about, such as `The video s3://bucket/a.mp4`. Raises InternalError instead of any
+    exception that is not Reelabel's own, and of InvalidOptionError; DiskFullError instead of an error about a full
+    disk.
     """
     try:
         with disk_errors(temporary_root()):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
-from reelabel.decode.decoder import LocalDecoder, open_decoder
+from reelabel.decode.decoder import Decoder, LocalDecoder, open_decoder
 from reelabel.errors import (
     FallbackRequired,
     NoIndexError,
@@ -24,21 +24,16 @@ from reelabel.errors import (
 from reelabel.extract import Progress, Request, extract, extract_remotely
 from reelabel.options import Limits
 from reelabel.result import FrameIndex, Frames, VideoInfo
-from reelabel.sampling.choose import Instants, Positions
+from reelabel.sampling.choose import Instants, Positions, Wanted
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.sources.opened import open_source
+from reelabel.sources.opened import OpenedSource, VideoSource, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import numpy.typing as npt
 
-    from reelabel.decode.decoder import Decoder
     from reelabel.index import HeaderInfo, Lists, VideoIndex
-    from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.opened import OpenedSource, VideoSource
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.sources.video_file import VideoFile
 
@@ -235,7 +230,8 @@ class Video:
             NoSuchFrameError: There is none; an IndexError.
         """
         if isinstance(key, slice):
-            return self._slice(key).images
+            positions = range(len(self))[key]
+            return (self._frames_by(Positions(positions, clips=True)) if positions else self._no_frames()).images
         # Arrays and tensors of any shape are iterable, and indices too if they hold a single number.
         if isinstance(key, Iterable) and getattr(key, "shape", None) != ():
             return self.frames(key).images
@@ -338,10 +334,6 @@ class Video:
                 start += len(got)
                 if len(got) < size or (segment.is_whole and start == got.selection.total_frames):
                     return
-
-    def _slice(self, key: slice) -> Frames:
-        positions = range(len(self))[key]
-        return self._frames_by(Positions(positions, clips=True)) if positions else self._no_frames()
 
     def _no_frames(self) -> Frames:
         return self._frames_by(Positions((0,)))[:0]

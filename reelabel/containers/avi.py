@@ -45,12 +45,9 @@ _OPEN_SIZE = 0xFFFFFFFF  # written by muxers that cannot seek back
 
 
 class _Chunk(NamedTuple):
-    """A chunk header.
+    """A chunk header: FourCC, length of the payload, and the type of a list; empty for other chunks.
 
-    Attributes:
-        kind: FourCC of the chunk; a stream's chunks begin with the two digits of its number.
-        size_bytes: Length of the payload.
-        form: Type of a list; empty for other chunks.
+    The FourCC of a stream's chunks begins with the two digits of its number.
     """
 
     kind: bytes

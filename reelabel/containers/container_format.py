@@ -8,10 +8,10 @@ PTS, and compared with its entry.
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 import av
 import av.error
@@ -28,15 +28,13 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import header_info, pts_to_s
 from reelabel.errors import FallbackRequired, ReelabelError
-from reelabel.index import UNKNOWN_POSITION, VideoIndex
+from reelabel.index import UNKNOWN_POSITION, Bools, Int64s, VideoIndex
 from reelabel.output_order import output_order
-from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from typing import BinaryIO
 
     from av.container import InputContainer
     from av.index import IndexEntries
@@ -44,10 +42,7 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-    from reelabel.index import Bools, Int64s
     from reelabel.options import Limits
-    from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteRange
     from reelabel.sources.video_file import VideoFile
 
     BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile
@@ -57,10 +52,7 @@ NO_TIME_BASE = "the stream has no time base"
 
 
 def read_up_to(file: BinaryFile, size: int) -> bytes:
-    """Read `size` bytes from the current position, fewer at the end of the file.
-
-    Unbuffered files may return less than asked for, so reads are repeated.
-    """
+    """Read `size` bytes, fewer at the end of the file: unbuffered files may return less than asked for."""
     data = io.BytesIO()
     while data.tell() < size and (piece := file.read(size - data.tell())):
         data.write(piece)
@@ -142,12 +134,10 @@ def has_failed(file: BinaryFile) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyframePackets:
-    """The packets of the keyframes that an index lists.
+    """The packets of the keyframes that an index lists; `first` is the first packet of the stream.
 
-    Attributes:
-        first: The first packet of the stream.
-        read: Returns the packet of a keyframe, by its row, after checking it against the index.
-        counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
+    `read` returns the packet of a keyframe, by its row, after checking it against the index. With `counts_packets`, PTS
+    are numbers of packets, which are wrong if the decoder reorders frames.
     """
 
     first: Packet[VideoStream]
@@ -167,14 +157,10 @@ def index_of_keyframes(
 ) -> VideoIndex:
     """Build an index of a container's keyframes, in decode order; raise FallbackRequired if they are shown in another.
 
-    Args:
-        video: The video.
-        columns: PTS of each keyframe; offset of the bytes from which its packet is read; and their number.
-        first: The first packet of the stream.
-        first_pts: PTS of the first presented frame; None if the index does not determine it.
-        frames: Number of presented frames; None if unknown.
-        frames_before: Number of presented frames before each keyframe in decode order; None if unknown.
-        is_order_proven: Whether frames cannot be reordered, or timestamps are known to be in the order of output.
+    `columns` are the PTS of each keyframe, the offset of the bytes from which its packet is read, and their number.
+    `first` is the first packet of the stream. `first_pts` is None if the index does not determine it; `frames`, and
+    `frames_before` each keyframe in decode order, are numbers of presented frames. `is_order_proven` is whether frames
+    cannot be reordered, or timestamps are known to be in the order of output.
     """
     pts, pos, size = columns
     codec = video.stream.codec_context
@@ -218,13 +204,10 @@ def index_of_frames(
 ) -> VideoIndex:
     """Build an index of the frames of a container, one per packet, in decode order.
 
-    Args:
-        video: The video.
-        columns: PTS of each frame; whether it is a keyframe; and whether it is presented.
-        first_pts: PTS of the video's first frame.
-        keyframe_pts: PTS of all presented keyframes of the video, ascending.
-        packets: Where their packets are in the file; empty if that is not needed.
-        is_whole: Whether these are all frames of the video, not only those around a segment.
+    `columns` are the PTS of each frame, whether it is a keyframe, and whether it is presented. `first_pts` is that of
+    the video's first frame, and `keyframe_pts` are those of all its presented keyframes, ascending; `is_whole` is
+    whether these are all of its frames, not only those around a segment. `packets` are empty if their places in the
+    file are not needed.
     """
     pts, is_keyframe, is_shown = columns
     info, doubt = header_info(video.container, video.stream), ""
@@ -275,9 +258,7 @@ class ContainerFormat:
     decodes it. All receive the file at offset 0.
 
     Attributes:
-        name: Unique name of the format.
         probe: Returns whether a file, given its length, is of this format.
-        read_keyframes: Lists the keyframes of an open video, and reads their packets.
         prepare: Called before FFmpeg opens a file, to refuse it, or to prefetch what will be read of it.
         is_header_sufficient: Whether FFmpeg needs only the header to describe the streams, and no frames.
         read_frames: Lists the frames of an open video, or those that determine which ones lie in a segment, without
@@ -295,13 +276,9 @@ class ContainerFormat:
 
 
 class IndexEntry(NamedTuple):
-    """A keyframe, as listed in the index that FFmpeg builds.
+    """A keyframe in FFmpeg's index: its number there, DTS (in MP4) or PTS (in Matroska), and where its packet is.
 
-    Attributes:
-        number: Its position in the index.
-        timestamp: DTS in MP4, PTS in Matroska, in the stream's time base.
-        pos: Offset of its packet in the file; in Matroska, of the cluster that contains it.
-        size: Size of its packet in bytes; 0 in Matroska.
+    In Matroska, `pos` is that of the cluster that contains it, and `size` is 0.
     """
 
     number: int

@@ -76,29 +76,16 @@ _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "
 
 @contextmanager
 def open_video(
-    source: VideoFile | SparseFile,
-    limits: Limits,
-    *,
-    quickly: bool = False,
-    strictly: bool = False,
+    source: VideoFile | SparseFile, limits: Limits, *, quickly: bool = False, strictly: bool = False
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its video stream, ignoring cover art; of several, the one that FFmpeg's tools show.
 
-    Args:
-        source: The file.
-        limits: Limits on the video's size.
-        quickly: Do not decode frames to probe the streams; for containers whose header is sufficient.
-        strictly: Fail on a damaged frame, which decoders otherwise conceal with data from earlier ones.
+    With `quickly`, no frames are decoded to probe the streams, for containers whose header is sufficient. With
+    `strictly`, a damaged frame fails, which decoders otherwise conceal with data from earlier ones; FallbackRequired,
+    if this one conceals it silently.
 
-    Yields:
-        The container and its video stream.
-
-    Raises:
-        VideoEmptyError: The file is empty.
-        VideoUnreadableError: FFmpeg cannot open the file.
-        NoVideoStreamError: The file has no video stream.
-        VideoTooLargeError: The file or its frames exceed the limits.
-        FallbackRequired: `strictly` was requested, but the decoder conceals damage silently.
+    Raises VideoEmptyError, VideoUnreadableError, NoVideoStreamError, and VideoTooLargeError if the file or its frames
+    exceed the limits.
     """
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
@@ -122,16 +109,12 @@ def open_video(
 
 
 def check_frame_count(frames: int, limits: Limits) -> None:
-    """Raise VideoTooLargeError if a number of frames exceeds `limits.max_frames`."""
     if frames > limits.max_frames:
         raise VideoTooLargeError(f"The video has more than {limits.max_frames:,} frames.")
 
 
 def decode_all(
-    container: InputContainer,
-    stream: VideoStream,
-    limits: Limits,
-    clock: ClockReader | None = None,
+    container: InputContainer, stream: VideoStream, limits: Limits, clock: ClockReader | None = None
 ) -> Iterator[tuple[VideoFrame, bool]]:
     """Decode every frame, continuing after errors as FFmpeg does by default; `clock` reads the packets.
 
@@ -156,11 +139,7 @@ def decode_all(
 
 
 def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Demux from the current position, skipping empty packets, which would flush a decoder.
-
-    Raises:
-        av.error.FFmpegError: The demuxer failed.
-    """
+    """Demux from the current position, skipping empty packets, which would flush a decoder."""
     # At the end, PyAV raises IndexError if streams have appeared during demuxing.
     with suppress(IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size)
@@ -183,10 +162,9 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
         raise VideoTooLargeError(
             f"The video's {source.size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
         )
-    file = source.reopen() if isinstance(source, VideoFile) else _OpenRanges(source)
     try:
         return av.open(
-            file,
+            _reopened(source),
             "r",
             options={"format_whitelist": _FORMATS, "protocol_whitelist": "none", **probing},
             metadata_errors="replace",
@@ -220,14 +198,17 @@ class _OpenRanges(Seekable):
         return data
 
 
+def _reopened(source: VideoFile | SparseFile) -> VideoFile | _OpenRanges:
+    return source.reopen() if isinstance(source, VideoFile) else _OpenRanges(source)
+
+
 def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoReturn:
     """Answer a demuxer that asks for another file than the video itself."""
     raise PermissionError(errno.EACCES, "the video refers to another file")
 
 
 def _known_other(source: VideoFile | SparseFile) -> str | None:
-    head = source.reopen().read(_HEAD_BYTES) if isinstance(source, VideoFile) else _OpenRanges(source).read(_HEAD_BYTES)
-    head = head.lstrip(b"\xef\xbb\xbf \r\n\t")
+    head = _reopened(source).read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n\t")
     return next((what for start, what in _OTHERS.items() if start.match(head)), None)
 
 

@@ -29,9 +29,7 @@ def open_by_format(
 ) -> Iterator[OpenVideo]:
     """Open a video whose format may list its frames, as `open_video` does, reading no more than its index requires.
 
-    Raises:
-        FallbackRequired: The file has no index, or cannot be read.
-        VideoError: As `open_video` does.
+    Raises FallbackRequired if the file has no index, or cannot be read.
     """
     file = source if isinstance(source, SparseFile) else source.reopen()
     try:

@@ -22,7 +22,7 @@ from reelabel.containers.container_format import (
     seek_packet,
 )
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.packet_info import packet_info
+from reelabel.containers.packet_info import PacketInfo, packet_info
 from reelabel.errors import FallbackRequired
 from reelabel.output_order import MAX_REORDERED
 from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_format import BinaryFile, OpenVideo
-    from reelabel.containers.packet_info import PacketInfo
     from reelabel.index import Int64s, VideoIndex
     from reelabel.segment import Segment
 

@@ -137,9 +137,7 @@ def _count_discarded(entries: IndexEntries, start: int, stop: int) -> int:
 
 
 def _first_presented_pts(
-    entries: IndexEntries,
-    keyframes: Sequence[IndexEntry],
-    times: npt.NDArray[np.int64] | None,
+    entries: IndexEntries, keyframes: Sequence[IndexEntry], times: npt.NDArray[np.int64] | None
 ) -> int | None:
     """Return the PTS of the first presented frame, if an edit list starts between two keyframes; None if unknown.
 

@@ -38,8 +38,6 @@ _STSZ_HEADER = struct.Struct(">III")
 
 
 class Box(NamedTuple):
-    """One box: its four-character type, and its span in the file, header included."""
-
     kind: bytes
     span: ByteRange
 
@@ -94,9 +92,8 @@ class Mp4Track:
     """A track's samples, in decode order.
 
     Attributes:
-        times: Presentation time of each sample in the track's time scale, from an arbitrary origin; shape (samples,),
-            int64.
-        keyframes: Indices of the sync samples, also of those that begin an open GOP, ascending; shape (K,), int64.
+        times: Presentation time of each sample in the track's time scale, from an arbitrary origin; shape (samples,).
+        keyframes: Indices of the sync samples, also of those that begin an open GOP, ascending; shape (K,).
         is_whole: Whether the edit list plays the track once, in one piece and at normal rate; it may still trim the
             ends.
         has_empty: Whether samples without a byte, which no demuxer passes on, are or may be among them.
@@ -111,8 +108,7 @@ class Mp4Track:
 def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | None:
     """Read the tables of a track with that many samples from the payload of the movie box.
 
-    Returns:
-        The track; None if its tables are missing or inconsistent, or if it has several sample descriptions.
+    None if its tables are missing or inconsistent, or if it has several sample descriptions.
     """
     track = _find_track(moov, track_id)
     table = None if track is None else _descend(track, b"mdia", b"minf", b"stbl")

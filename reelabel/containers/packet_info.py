@@ -27,7 +27,6 @@ class PacketInfo(NamedTuple):
 
 
 def check_no_palette(first: Packet[VideoStream]) -> None:
-    """Raise FallbackRequired if the demuxer attaches a palette to the first packet."""
     if any(data.data_type == "palette" for data in first.iter_sidedata()):
         raise FallbackRequired("pictures have a palette that is stored apart")
 
@@ -87,7 +86,6 @@ def first_slice(packet: Packet[VideoStream], codec: VideoCodecContext) -> memory
 
 
 def first_slice_type(packet: Packet[VideoStream], codec: VideoCodecContext) -> int | None:
-    """Return the type of the first NAL unit of a picture; None as `first_slice`."""
     unit = first_slice(packet, codec)
     return None if unit is None else nal_type(unit, codec)
 

@@ -9,7 +9,7 @@ import io
 import re
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import av
 import av.error
@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorTrc
 
 from reelabel.errors import VideoTooLargeError
-from reelabel.index import LATEST_MS, Crop, HeaderInfo
+from reelabel.index import LATEST_MS, Crop, Hdr, HeaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.index import Hdr
     from reelabel.options import Limits
     from reelabel.result import Selection
 
@@ -41,17 +41,10 @@ _MIN_PIXELS = 65_536
 _SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
-class HasTransfer(Protocol):
-    """A frame, a decoder, or its parameters."""
-
-    @property
-    def color_trc(self) -> int: ...
-
-
 _HDR_TRANSFERS: dict[int, Hdr] = {ColorTrc.SMPTE2084: "PQ", ColorTrc.ARIB_STD_B67: "HLG"}
 
 
-def hdr_transfer(source: HasTransfer) -> Hdr:
+def hdr_transfer(source: VideoFrame | VideoCodecContext) -> Hdr:
     """Return the name of the transfer function of a frame or a codec if it is of HDR; empty otherwise."""
     return _HDR_TRANSFERS.get(source.color_trc, "")
 
@@ -61,8 +54,9 @@ def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
     codec, fps = stream.codec_context, frame_rate(stream)
     duration_s = max(0.0, stated_duration_s(container, stream))
     aspect = stream.sample_aspect_ratio or codec.sample_aspect_ratio
+    name = container.format.name.partition(",")[0]
     return HeaderInfo(
-        container=_name_of(container),
+        container="mp4" if name == "mov" else name,
         codec=codec.codec.canonical_name,  # not that of its decoder, such as libdav1d
         width_px=codec.width,
         height_px=codec.height,
@@ -74,11 +68,6 @@ def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
         crop=read_crop(container, stream),
         frames=stream.frames or round(fps * duration_s) or None,
     )
-
-
-def _name_of(container: InputContainer) -> str:
-    first = container.format.name.split(",")[0]
-    return {"mov": "mp4"}.get(first, first)
 
 
 def stated_duration_s(container: InputContainer, stream: VideoStream) -> float:
@@ -107,18 +96,13 @@ def frame_rate(stream: VideoStream) -> float:
 def pts_to_s(
     pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
 ) -> npt.NDArray[np.float64] | None:
-    """Convert PTS to seconds; None if the time base or any PTS is unknown."""
     if not time_base or any(each is None for each in pts):
         return None
     return np.asarray(pts, np.float64) * float(time_base)
 
 
 def check_duration(duration_s: float, limits: Limits, *, what: str = "duration") -> None:
-    """Raise if a duration in seconds exceeds the limit; `what` names it in the message.
-
-    Raises:
-        VideoTooLargeError: It exceeds `limits.max_duration_s`, or is not a number.
-    """
+    """Raise VideoTooLargeError if a duration, named in the message by `what`, exceeds the limit or is no number."""
     if not duration_s <= limits.max_duration_s:
         raise VideoTooLargeError(
             f"The video's {what} is {duration_s:,.0f} s, which exceeds extract.max_duration_s "
@@ -127,13 +111,10 @@ def check_duration(duration_s: float, limits: Limits, *, what: str = "duration")
 
 
 def check_frame_times(frames: Selection, limits: Limits) -> None:
-    """Raise if the frames, or what else is known of the video's times, span more than the limit.
+    """Raise VideoTooLargeError if the frames, or what else is known of the video's times, span more than the limit.
 
-    Times count from the first frame: recordings of live streams start anywhere.
-
-    Raises:
-        VideoTooLargeError: The first and the last frame are more than `limits.max_duration_s` apart, or would be at
-            the video's frame rate; or times are too large to be exact.
+    Times count from the first frame, as recordings of live streams start anywhere. They may span too much by
+    themselves, or at the video's frame rate; or be too large to be exact.
     """
     ends_ms = [] if frames.keyframe_ms is None else [*frames.keyframe_ms[:1], *frames.keyframe_ms[-1:]]
     first_ms = [] if frames.first_ms is None else [frames.first_ms]
@@ -151,25 +132,19 @@ def check_frame_times(frames: Selection, limits: Limits) -> None:
 
 
 def decoder_limit_options(limits: Limits) -> dict[str, str]:
-    """Return the FFmpeg options that make a decoder reject frames over the limit."""
     return {"max_pixels": str(max(limits.max_frame_pixels, _MIN_PIXELS))}
 
 
 def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
     if width_px * height_px > limits.max_frame_pixels:
-        raise VideoTooLargeError(
-            f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.",
-        )
+        raise VideoTooLargeError(f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.")
 
 
 def check_declared_size(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:
-    """Raise if a decoder rejected a packet because of its declared frame size.
+    """Raise VideoTooLargeError if a decoder rejected a packet because of its declared frame size.
 
     Not all decoders keep the size they rejected. So the packet is decoded again by a fresh decoder, whose log is
     searched for the size; the original decoder must not receive it twice.
-
-    Raises:
-        VideoTooLargeError: The declared size exceeds `limits.max_frame_pixels`.
     """
     check_frame_size(codec.width, codec.height, limits)
     if packet is None:

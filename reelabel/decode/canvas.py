@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reelabel.decode.render import Renderer, cut_margins, orientation_of
+from reelabel.decode.render import Renderer, View, cut_margins, orientation_of
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index import MOST, NOT_CROPPED, Bools, Float64s, HeaderInfo, Int64s, VideoIndex
 from reelabel.result import Orientation  # noqa: TC001
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from av.video.frame import VideoFrame
 
-    from reelabel.decode.render import View
     from reelabel.options import Limits
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
@@ -52,16 +51,12 @@ class Decoded:
     """The frames that a decoder was asked for, in their order.
 
     Attributes:
-        images: RGB pixels; shape (N, H, W, 3), N >= 1.
-        pts: Presentation timestamps, `NO_PTS` where there is none; shape (N,).
-        time_s: When each is shown, on the clock of the first frame, never falling; shape (N,).
-        position: Positions in the linear decode, -1 where unknown; shape (N,).
-        is_keyframe: Whether each is a keyframe; shape (N,).
+        images: RGB pixels; shape (N, H, W, 3), N >= 1. Each column has N rows.
+        pts: Presentation timestamps, `NO_PTS` where there is none.
+        time_s: When each is shown, on the clock of the first frame, never falling.
+        position: Positions in the linear decode, -1 where unknown.
         info: What is known of the stream after decoding.
-        orientation: Rotation and mirroring for display.
         native_width_px: Width as stored, without the margins that the container crops.
-        native_height_px: Its height.
-        note: What is unusual about the frames; empty if nothing is.
         is_counted: Whether the number of frames in the index is right.
         missing_bytes: Bytes missing at the end of the file.
         frames_decoded: Frames that the decoder has output so far.
@@ -112,11 +107,7 @@ class Canvas:
         *,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """Allocate nothing yet.
-
-        `describe` reads the header, and is called after frames were decoded. `size` is the frame size that the header
-        states, on which a sampler's choice may depend.
-        """
+        """`describe` reads the header, after frames were decoded; `size` is the frame size that it states."""
         self.wanted, self.stopped = wanted, threading.Event()
         self._rows = {info: row for row, info in enumerate(wanted)}
         self._view, self._limits, self._describe = view, limits, describe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -10,31 +10,27 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from reelabel.containers.demux import open_video
 from reelabel.containers.formats import missing_bytes, open_by_format
 from reelabel.containers.stream_properties import check_frame_size, header_info
-from reelabel.decode.canvas import Canvas, frames_of
+from reelabel.decode.canvas import Canvas, Decoded, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
 from reelabel.decode.keyframes import KeyframeDecoder
 from reelabel.decode.linear import LinearVideo
 from reelabel.decode.read_index import list_keyframes, read_index, scan_file
 from reelabel.decode.run_decoder import DecodeStats
 from reelabel.errors import FallbackRequired, VideoUnreadableError
-from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.sparse_file import ByteSource, CachedRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_format import OpenVideo
-    from reelabel.decode.canvas import Decoded
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
     from reelabel.options import Limits
-    from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteSource, CachedRange
 
     Opened = tuple[InputContainer, VideoStream]
 
@@ -44,12 +40,7 @@ Way: TypeAlias = Literal["container", "packets", "announced", "decode"]
 
 
 class Reads(Protocol):
-    """What was read of a remote video.
-
-    Attributes:
-        bytes_fetched: Bytes read so far.
-        wait_s: Seconds spent waiting for them.
-    """
+    """The bytes that were read of a remote video, and the time spent waiting for them."""
 
     bytes_fetched: int
     wait_s: float
@@ -58,12 +49,9 @@ class Reads(Protocol):
 class Decoder(Protocol):
     """An open video: its frames are listed in one way, and some of those listed last are decoded.
 
-    Every method raises FallbackRequired if another way is needed, and VideoError if the video is at fault.
-
-    Attributes:
-        ranges: What was read of a remote video; None for a file.
-        frames_decoded: Frames that decoders have output so far.
-        known: The ranges of a remote video that hold its header and index, so that these need not be read again.
+    Every method raises FallbackRequired if another way is needed, and VideoError if the video is at fault. `ranges` is
+    None for a file. `known` are the ranges of a remote video that hold its header and index, so that these need not be
+    read again.
     """
 
     @property
@@ -112,7 +100,6 @@ class LocalDecoder:
         return self._stats.frames
 
     def close(self) -> None:
-        """Close the video, but not the file."""
         self._open.close()
         if self._linear:
             self._linear.close()

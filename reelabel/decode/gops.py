@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel.decode.packets import threads_that_fit
-from reelabel.decode.run_decoder import RunDecoder
+from reelabel.decode.run_decoder import DecodeStats, RunDecoder
 from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, merge_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
     from reelabel.decode.canvas import Canvas, FrameInfo
-    from reelabel.decode.run_decoder import DecodeStats
     from reelabel.index import Int64s, VideoIndex
 
     Opened = tuple[InputContainer, VideoStream]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.container_format import NO_TIME_BASE
+from reelabel.containers.container_format import NO_TIME_BASE, KeyframePackets, OpenVideo
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import (
     TimesOutOfOrderError,
@@ -20,16 +20,10 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import header_info
 from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
-from reelabel.decode.packets import (
-    can_copy,
-    copy_decoder,
-    decode_single_packet,
-    prime_mpeg4_decoder,
-    threads_that_fit,
-)
+from reelabel.decode.packets import can_copy, copy_decoder, decode_single_packet, prime_mpeg4_decoder, threads_that_fit
 from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets, has_parameter_sets
 from reelabel.errors import FallbackRequired
-from reelabel.index import UNKNOWN_POSITION
+from reelabel.index import UNKNOWN_POSITION, Int64s, VideoIndex
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -39,10 +33,8 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_format import KeyframePackets, OpenVideo
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
-    from reelabel.index import Int64s, VideoIndex
     from reelabel.segment import Segment
 
 # Matroska may state where chroma samples lie. H.264, HEVC and AV1 state it themselves; for the others, only the
@@ -85,7 +77,9 @@ class KeyframeDecoder:
         items = list(zip(canvas.wanted, packets, strict=True))
         decoders = self._decoders(packets, threads)
         canvas.share(items, [partial(self._draw, canvas, stats, decoder) for decoder in decoders])
-        decoded = canvas.finish(_positions(index, rows, packets, codec), is_counted=not is_spliced)
+        positions = index.position[rows]
+        positions[[not is_closed_gop_start(packet, codec) for packet in packets]] = UNKNOWN_POSITION
+        decoded = canvas.finish(positions, is_counted=not is_spliced)
         are_times_right = index.pts[rows].tolist() == [packet.pts for packet in packets]
         if not segment.is_whole and not are_times_right:
             raise FallbackRequired("keyframe times in the index are wrong", index_is_wrong=True)
@@ -137,14 +131,6 @@ def _with_packet_times(index: VideoIndex, rows: Int64s, packets: Sequence[Packet
         info._replace(pts=packet.pts or 0, time_s=(packet.pts or 0) * unit_s, is_keyframe=True)
         for info, packet in zip(frames_of(index, rows), packets, strict=True)
     ]
-
-
-def _positions(
-    index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]], codec: VideoCodecContext
-) -> Int64s:
-    positions: Int64s = index.position[rows]
-    positions[[not is_closed_gop_start(packet, codec) for packet in packets]] = UNKNOWN_POSITION
-    return positions
 
 
 def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:

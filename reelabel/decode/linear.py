@@ -12,10 +12,10 @@ import numpy as np
 from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import frame_rate, header_info
-from reelabel.decode.canvas import Canvas, Decoded, frames_of
+from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
 from reelabel.decode.read_index import scan_packets, try_scan
 from reelabel.errors import FallbackRequired
-from reelabel.index import NO_PTS, VideoIndex
+from reelabel.index import NO_PTS, Int64s, VideoIndex
 from reelabel.output_order import ClockReader, play_times
 from reelabel.sources.video_file import VideoFile
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-    from reelabel.decode.canvas import FrameInfo
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
-    from reelabel.index import Int64s
     from reelabel.options import Limits
     from reelabel.sources.sparse_file import SparseFile
 
@@ -73,17 +71,15 @@ class LinearVideo:
     @cached_property
     def note(self) -> str:
         """How times differ from timestamps, and from when on frames are not shown; empty if neither applies."""
-        return "; ".join(filter(None, [self.index.note, self._later_stream_note()]))
-
-    def _later_stream_note(self) -> str:
-        container, stream = self._opened
-        if container.format.name != mpegts.FORMAT or not isinstance(self._source, VideoFile):
-            return ""
-        later = mpegts.later_stream(self._source, stream.id)
-        if later is None:
-            return ""
-        end_s = round(self.index.filled_s(frame_rate(stream)), 3)
-        return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
+        (container, stream), notes = self._opened, [self.index.note]
+        if container.format.name == mpegts.FORMAT and isinstance(self._source, VideoFile):
+            later = mpegts.later_stream(self._source, stream.id)
+            if later is not None:
+                end_s = round(self.index.filled_s(frame_rate(stream)), 3)
+                notes.append(
+                    f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
+                )
+        return "; ".join(filter(None, notes))
 
     def decode(self, indices: Int64s, view: View) -> Decoded:
         """Take some frames, ascending; raise FallbackRequired if one differs from what its packet announced."""

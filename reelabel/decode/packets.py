@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import av
 import av.error
-from av.video.frame import PictureType
+from av.video.frame import PictureType, VideoFrame
 
 from reelabel.containers.packet_info import first_slice, first_slice_type
 from reelabel.containers.stream_properties import decoder_limit_options
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
-    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
     from reelabel.options import Limits

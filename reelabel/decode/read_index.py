@@ -23,9 +23,9 @@ from reelabel.containers.packet_info import (
 from reelabel.containers.stream_properties import header_info
 from reelabel.decode.packets import is_flagged_wrongly
 from reelabel.errors import FallbackRequired, VideoUnreadableError
-from reelabel.index import VideoIndex
+from reelabel.index import Lists, VideoIndex
 from reelabel.output_order import check_forward, output_order
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.sparse_file import CachedRange, SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.index import Lists
     from reelabel.options import Limits
-    from reelabel.sources.sparse_file import CachedRange
     from reelabel.sources.video_file import VideoFile
 
     _Row = tuple[int, bool, bool, int, int]  # PTS, is_keyframe, is_shown, pos, size
@@ -52,20 +50,12 @@ def read_index(
 ) -> tuple[VideoIndex, tuple[CachedRange, ...]]:
     """Read the header and the index of a video; a small local file without an index is demuxed.
 
-    Args:
-        file: The video.
-        limits: Limits on it.
-        lists: What to list. If keyframes are not listed, the index has no rows, and a note says why.
-        of_any_size: Demux a large local file, too, to list its frames.
+    So is a large one to list its frames, if it may be `of_any_size`. If keyframes are not listed, the index has no
+    rows, and a note says why. Returned with it are the ranges of a remote video that hold its keyframes, if it lists
+    them. The file may contradict the index.
 
-    Returns:
-        The index, which the file may contradict, and of a remote video the ranges that hold its keyframes, if it lists
-        them.
-
-    Raises:
-        FallbackRequired: Its frames are not listed, or only a pass over the whole file would list them.
-        VideoError: As `extract_local` does, as far as the header shows.
-        Exception: Whatever the source of a remote video raises.
+    Raises FallbackRequired if only a pass over the whole file would list its frames, VideoError as far as the header
+    shows, and what the source of a remote video raises.
     """
     read = partial(_read_frames, of_any_size=of_any_size) if lists == "frames" else _read_keyframes
     if not isinstance(file, SparseFile):
@@ -85,13 +75,11 @@ def list_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex |
 
 
 def keyframes_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
-    """List the keyframes by the container's index; raise FallbackRequired if it has none, or an inconsistent one."""
     with open_by_format(file, limits) as video:
         return video.read_keyframes()[0]
 
 
 def try_scan(file: VideoFile | SparseFile, limits: Limits, *, all_shown: bool) -> VideoIndex | None:
-    """List all frames of a file, as `scan_file` does; None if that cannot."""
     try:
         return scan_file(file, limits, all_shown=all_shown)
     except FallbackRequired:
@@ -134,10 +122,8 @@ def _frames_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoI
 def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits, *, all_shown: bool) -> VideoIndex:
     """List all frames of an open video as a decoder shows them, by its packets; `all_shown` if it must show every one.
 
-    Raises:
-        FallbackRequired: The format does not seek exactly, a decoder would leave out frames, there is a palette, a
-            packet is truncated, has no PTS or is flagged wrongly, or timestamps do not show the order of frames.
-        VideoTooLargeError: There are more than `limits.max_frames`.
+    Raises FallbackRequired if the format does not seek exactly, a decoder would leave out frames, there is a palette, a
+    packet is truncated, has no PTS or is flagged wrongly, or timestamps do not show the order of frames.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
         raise FallbackRequired(f"seeking in {container.format.name} is inexact")
@@ -162,7 +148,6 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
 
 
 def scan_file(file: VideoFile | SparseFile, limits: Limits, *, all_shown: bool) -> VideoIndex:
-    """List all frames of a file, as `scan_packets` does."""
     with open_video(file, limits) as (container, stream):
         return scan_packets(container, stream, limits, all_shown=all_shown)
 
@@ -170,8 +155,7 @@ def scan_file(file: VideoFile | SparseFile, limits: Limits, *, all_shown: bool) 
 def scan_announced(file: VideoFile, limits: Limits) -> VideoIndex:
     """List the frames that packets announce, in any format; a decoder may show others.
 
-    Raises:
-        FallbackRequired: A packet is truncated or has no PTS, or timestamps jump back.
+    Raises FallbackRequired if a packet is truncated or has no PTS, or timestamps jump back.
     """
     with open_video(file, limits) as (container, stream):
         rows = [row for _, row in _read_rows(container, stream, limits)]
@@ -190,11 +174,7 @@ def _read_rows(
 
 
 def _index_of(
-    container: InputContainer,
-    stream: VideoStream,
-    rows: Sequence[_Row],
-    *,
-    is_doubted: bool = False,
+    container: InputContainer, stream: VideoStream, rows: Sequence[_Row], *, is_doubted: bool = False
 ) -> VideoIndex:
     pts, flags, are_shown, pos, size = np.array(rows, np.int64).reshape(-1, 5).T
     is_keyframe, is_shown = flags.astype(np.bool_), are_shown.astype(np.bool_)

@@ -17,7 +17,7 @@ from reelabel.containers.stream_properties import check_frame_size, hdr_transfer
 from reelabel.decode.tone_mapping import DEEP_PLANAR, tone_map
 from reelabel.errors import VideoUnreadableError
 from reelabel.result import Orientation
-from reelabel.sampling.options import AS_DECODED
+from reelabel.sampling.options import AS_DECODED, Sampling
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,19 +26,14 @@ if TYPE_CHECKING:
 
     from reelabel.index import Crop
     from reelabel.options import Limits
-    from reelabel.sampling.options import Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How frames are drawn.
 
-    Attributes:
-        max_pixels: Maximum pixels of a frame; None scales none down.
-        size_multiple_px: Width and height are multiples of this.
-        tone_maps: Tone-map HDR frames to SDR.
-        as_stored: Leave frames as they are stored: unscaled, with margins, not turned, not tone-mapped.
-        skip_loop_filter: Leave out the loop filter where GOPs are decoded: faster, and not exact.
+    A `max_pixels` of None scales none down. With `as_stored`, they are left unscaled, with margins, not turned, not
+    tone-mapped. `skip_loop_filter` leaves out the loop filter where GOPs are decoded: faster, and not exact.
     """
 
     max_pixels: int | None = None
@@ -63,7 +58,6 @@ class View:
         return self.as_stored or (self.max_pixels is None and self.size_multiple_px == 1)
 
     def fit(self, width_px: int, height_px: int) -> tuple[int, int]:
-        """Return the width and height to which frames of a size are scaled, before they are turned."""
         if self.is_unscaled:
             return width_px, height_px
         return fit_size(width_px, height_px, max_pixels=self.max_pixels, multiple_px=self.size_multiple_px)
@@ -75,13 +69,10 @@ class View:
 
 
 def fit_size(width_px: int, height_px: int, *, max_pixels: int | None, multiple_px: int) -> tuple[int, int]:
-    """Round a frame's sides to multiples of the model's patch, within a pixel budget; None is no limit.
+    """Round a frame's sides to multiples of the model's patch, at least one, within a pixel budget; None is no limit.
 
     The rule is `smart_resize` of transformers' Qwen2-VL video processor, without its lower limit, so that Qwen's
     processor does not resize again.
-
-    Returns:
-        Width and height in pixels, each at least `multiple_px`.
     """
     width = max(multiple_px, round(width_px / multiple_px) * multiple_px)
     height = max(multiple_px, round(height_px / multiple_px) * multiple_px)
@@ -170,15 +161,9 @@ class Renderer:
 
     @classmethod
     def from_frame(cls, frame: VideoFrame, *, view: View, limits: Limits, orientation: Orientation) -> Renderer:
-        """Create a renderer from one frame of a video, which determines the size."""
         width, height = view.fit(frame.width, frame.height)
         return cls(
-            width_px=width,
-            height_px=height,
-            orientation=orientation,
-            view=view,
-            limits=limits,
-            hdr=hdr_transfer(frame),
+            width_px=width, height_px=height, orientation=orientation, view=view, limits=limits, hdr=hdr_transfer(frame)
         )
 
     def copy(self) -> Renderer:
@@ -193,15 +178,13 @@ class Renderer:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of the array that `draw` fills: height, width, channels."""
         return self.view.shape(self.width_px, self.height_px, self.orientation)
 
     def draw(self, frame: VideoFrame, image: npt.NDArray[np.uint8]) -> None:
         """Convert one frame to RGB, into an array of `shape`.
 
-        Raises:
-            VideoTooLargeError: The frame exceeds `limits.max_frame_pixels`.
-            VideoUnreadableError: Frames are not to be scaled, and this one differs in size from the first.
+        Raises VideoTooLargeError, and VideoUnreadableError if frames are not to be scaled, but this one is of another
+        size.
         """
         check_frame_size(frame.width, frame.height, self.limits)
         if self.view.is_unscaled:
@@ -235,5 +218,5 @@ class Renderer:
         if (frame.width, frame.height) != (self.width_px, self.height_px):
             raise VideoUnreadableError(
                 f"The frame size changes within the video ({self.width_px}x{self.height_px}, then "
-                f"{frame.width}x{frame.height}); set max_pixels, to scale all frames to one size.",
+                f"{frame.width}x{frame.height}); set max_pixels, to scale all frames to one size."
             )

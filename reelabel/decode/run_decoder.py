@@ -69,10 +69,8 @@ class RunDecoder:
         stream: Its video stream, of which nothing has been decoded yet.
         times: PTS of all frames of the video, ascending.
         keyframes: Positions of keyframes among them, ascending.
-        stats: Counts the decoded frames.
         is_order_proven: Whether `times` are known to be in the order in which the decoder outputs frames.
         threads: Threads that decode successive frames.
-        skip_loop_filter: Leave out the loop filter.
         reads_on: Read packets after the last wanted frame, to see whether a splice leaves it out.
         stopped: Set when the frames are no longer wanted.
     """
@@ -116,8 +114,7 @@ class RunDecoder:
     def decode(self, run: Sequence[FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
         """Decode wanted frames, ascending, none of which can be reached from a later keyframe than the first.
 
-        Raises:
-            FallbackRequired: A GOP does not decode to the frames announced.
+        Raises FallbackRequired if a GOP does not decode to the frames announced.
         """
         number = bisect_right(self.keyframes, run[0].position) - 1
         skipper = NonReferenceFilter(self.stream.codec_context)

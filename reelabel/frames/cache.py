@@ -14,8 +14,8 @@ from reelabel import arrow as pa
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.frame_file import load_frames, verify_sealed
 from reelabel.frames.sparse import check_ranges
-from reelabel.seal import NO_KEY, embed_seal
-from reelabel.sources.index_keys import index_key
+from reelabel.seal import NO_KEY, Seal, embed_seal
+from reelabel.sources.object_info import index_key
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.result import Frames
-    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
 
 
@@ -31,14 +30,10 @@ class FrameCache:
     """Frame files and index files under one root, by key."""
 
     def __init__(self, objects: ObjectStore, root_uri: str, *, seal: Seal = NO_KEY, keep_bytes: int = 0) -> None:
-        """Open a cache.
+        """Open a cache below `s3://bucket/prefix` or `file:///folder`.
 
-        Args:
-            objects: The object store.
-            root_uri: `s3://bucket/prefix` or `file:///folder`.
-            seal: Seals the files; the same wherever they are used.
-            keep_bytes: Maximum size of the frame files kept in memory. A file is kept from `find` or `write` until
-                its `read`, which then fetches nothing.
+        Up to `keep_bytes` of frame files are kept in memory, each from its `find` or `write` until its `read`, which
+        then fetches nothing.
         """
         self._objects = objects
         self._root_uri = root_uri.rstrip("/")
@@ -55,9 +50,7 @@ class FrameCache:
     def read(self, identity: FrameIdentity) -> bytes:
         """Read a frame file; return its bytes, which `find` would accept.
 
-        Raises:
-            ObjectMissingError: The file does not exist.
-            FrameFileError: The file is damaged or altered, or is not the one asked for.
+        Raises ObjectMissingError, and FrameFileError if the file is damaged or altered, or is not the one asked for.
         """
         return self._memory.take(identity.key) or self._fetch(identity)
 
@@ -159,7 +152,6 @@ class _MemoryCache:
 
 
 def encode_index(ranges: tuple[CachedRange, ...]) -> bytes:
-    """Encode the ranges of a remote video's header as an Arrow file, which the cache seals."""
     columns = {
         "start": pa.array([each.start for each in ranges], pa.int64()),
         "data": pa.array([each.data for each in ranges], pa.large_binary()),

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import av
 
 from reelabel.digest import json_digest
-from reelabel.segment import WHOLE
-from reelabel.sources.index_keys import SCHEMA_VERSION
-from reelabel.sources.object_info import redact_uri, unsigned_uri
+from reelabel.segment import WHOLE, Segment
+from reelabel.sources.object_info import SCHEMA_VERSION, redact_uri, unsigned_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reelabel.sampling.options import Sampling
-    from reelabel.segment import Segment
 
 # Incremented by every code change that gives a video other frames, pixels or times, so that frame files, and all
 # files derived from them, are made again.
@@ -37,13 +35,9 @@ _version = cache(version)
 
 @dataclass(frozen=True, kw_only=True)
 class FrameIdentity:
-    """Everything that determines the frames of a frame file; they depend neither on a job nor on a lossless encoding.
+    """What determines the frames of a frame file; they depend neither on a job nor on a lossless encoding.
 
-    Attributes:
-        source_uri: URI of the video.
-        fingerprint: Version of the video.
-        sampling: Which frames, and at what size.
-        segment: The part of the video that is sampled.
+    `fingerprint` is the version of the video, and `segment` the part of it that is sampled.
     """
 
     source_uri: str = field(default="", repr=False)  # may contain a signature, or a whole video

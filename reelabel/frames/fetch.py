@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.frames.sparse import RecordingSource
 from reelabel.sources.download_cache import DownloadCache
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.opened import RANGES_MIN_BYTES, opened_object
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedFrames:
-    """Extracted frames, and what was read for them.
+    """Extracted frames, and what was read for them; their cost includes failed attempts, and the size of a local file.
 
     Attributes:
-        frames: The frames; what they cost includes failed attempts, and the size of a local file.
         ranges: The ranges of the video that the frames were decoded from; empty if not requested, or all was read.
         refused_index: Why the index file in the cache could not be used, and was rewritten; empty if it was not.
     """
@@ -41,13 +40,8 @@ class FetchedFrames:
 class VideoReader:
     """Reads videos, wherever they are. Thread-safe.
 
-    Attributes:
-        objects: The object store, web and local files, by URI.
-        pool: The decoding pool, whose processes alone parse files.
-        limits: Limits on one video.
-        cache: Where index files are kept for reuse; None keeps none.
-        ranges_min_bytes: Size from which remote videos are read by range requests.
-        copies: Where copies of whole videos are stored, for as long as they are decoded.
+    Remote ones of at least `ranges_min_bytes` are read by ranges. Index files are kept in `cache` for reuse, and copies
+    of whole videos in `copies` for as long as they are decoded.
     """
 
     objects: ObjectStore
@@ -75,9 +69,7 @@ class VideoReader:
             pieces: Decodes the video if the segment is one of several that follow each other.
             options: Fields of `reelabel.extract.Request`. With `as_stored`, the whole video is read.
 
-        Raises:
-            VideoError: The video cannot be used; see its code.
-            TransientError: The store is unavailable.
+        Raises VideoError, and TransientError if the store is unavailable.
         """
         is_whole = options.get("as_stored") or (pieces is not None and pieces.is_in_order)
         options |= {"sampling": sampling, "limits": self.limits}

@@ -25,8 +25,8 @@ from reelabel.options import Limits, read_options
 from reelabel.records import arrays_of, from_json, to_json
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
-from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
-from reelabel.sources.index_keys import SCHEMA_VERSION
+from reelabel.seal import BLANK, METADATA_KEY, Seal, embed_checksum, verify_checksum, verify_seal
+from reelabel.sources.object_info import SCHEMA_VERSION
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel.seal import Seal
 
 _METADATA_KEY = b"reelabel"
 _COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
@@ -46,17 +45,12 @@ _DEFAULT_LIMITS = Limits()
 def write_frames(
     frames: Frames, identity: FrameIdentity, *, encoding: LosslessEncoding = "zstd", encoding_note: str = ""
 ) -> bytes:
-    """Return the bytes of a frame file.
+    """Return the bytes of a frame file of at least one frame.
 
-    Args:
-        frames: At least one frame.
-        identity: The request for them; with a `jpeg_quality` in its sampling, they are stored as JPEG.
-        encoding: How pixels are stored otherwise.
-        encoding_note: Why the requested encoding was not used; empty if it was.
+    Pixels are stored as JPEG if the sampling of the identity has a `jpeg_quality`, else in `encoding`; `encoding_note`
+    says why another that was asked for was not used.
 
-    Raises:
-        ConfigurationError: PyArrow is not installed.
-        VideoTooLargeError: A frame is too large for JPEG.
+    Raises ConfigurationError if PyArrow is not installed, and VideoTooLargeError if a frame is too large for JPEG.
     """
     quality = identity.sampling.jpeg_quality
     used: Encoding = "jpeg" if quality else encoding
@@ -97,7 +91,7 @@ def _write(frames: Frames, identity: FrameIdentity, pixels: Any, **more: Any) ->
 
 def _encode(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
+        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK}
     )
     return embed_checksum(pa.arrow_file(table, options=write_options(metadata["encoding"])))
 
@@ -105,15 +99,10 @@ def _encode(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
 def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -> Frames:
     """Read the frames of a frame file, given its path or its bytes. Pixels are decoded when they are first used.
 
-    The file does not hold the container and the codec, which are empty in `info`.
+    The file does not hold the container and the codec, which are empty in `info`. The `pool` decodes a file that stores
+    ranges of the video instead of pixels; others need none.
 
-    Args:
-        source: The file.
-        pool: Decodes a file that stores ranges of the video instead of pixels; others need none.
-
-    Raises:
-        FrameFileError: The file is damaged, or of another version.
-        OSError: The file cannot be read.
+    Raises OSError, and FrameFileError if the file is damaged, or of another version.
     """
     data = source if isinstance(source, bytes) else Path(source).read_bytes()
     verify_checksum(data)
@@ -121,7 +110,6 @@ def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -
 
 
 def load_frames(data: bytes, *, pool: DecodePool | None = None, limits: Limits = _DEFAULT_LIMITS) -> Frames:
-    """Read the frames of a frame file whose seal or checksum is verified, as `read_frames` does."""
     metadata = read_metadata(data)
     try:
         columns = _read_columns(data)

@@ -42,8 +42,7 @@ def write_options(encoding: Encoding) -> pa.ipc.IpcWriteOptions:
 def encode_pixels(images: npt.NDArray[np.uint8], encoding: Encoding, *, jpeg_quality: int | None = None) -> pa.Array:
     """Encode RGB images, shape (N, H, W, 3), as a pixel column, one row per image; `jpeg` has a quality from 1 to 100.
 
-    Raises:
-        VideoTooLargeError: A side exceeds JPEG's maximum.
+    Raises VideoTooLargeError if a side exceeds JPEG's maximum.
     """
     if encoding == "jpeg":
         return pa.array([to_jpeg(image, quality=jpeg_quality or 0) for image in images], pa.binary())
@@ -72,7 +71,6 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
 
 
 def jpeg_round_trip(images: npt.NDArray[np.uint8], *, quality: int) -> npt.NDArray[np.uint8]:
-    """Encode images as JPEG and decode them again, shape (N, H, W, 3); raises as `to_jpeg` does."""
     return np.stack([from_jpeg(to_jpeg(image, quality=quality)) for image in images])
 
 
@@ -110,7 +108,6 @@ def to_jpeg(image: npt.NDArray[np.uint8], *, quality: int) -> bytes:
 
 
 def from_jpeg(data: bytes) -> npt.NDArray[np.uint8]:
-    """Decode one image; shape (H, W, 3)."""
     with _pillow().open(BytesIO(data), formats=("jpeg",)) as image:
         return np.asarray(image, np.uint8)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import FrameFileError
-from reelabel.sources.sparse_file import CachedRange
+from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteSource
 
 
 _MAX_RECORDED_BYTES = 256 * 1024**2  # held in memory; a hostile decoding process may ask for any number of ranges
@@ -77,7 +76,7 @@ class SparseVideo:
     def decode(
         self, pool: DecodePool, *, sampling: Sampling, segment: Segment, limits: Limits
     ) -> npt.NDArray[np.uint8]:
-        """Decode the frames that are sampled of the video; return their pixels, shape (N, H, W, 3).
+        """Decode the sampled frames; return their pixels, shape (N, H, W, 3).
 
         Raises FrameFileError or FallbackRequired if the ranges do not suffice.
         """

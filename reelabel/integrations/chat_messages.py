@@ -27,12 +27,9 @@ _INCOMPLETE = "a message has no role or no content"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageContent:
-    """The content of messages.
+    """The content of messages: kind and URI of each video and image, in order, and the text parts, one per line.
 
-    Attributes:
-        media: Kind (`video` or `image`) and URI of each video and image, in order.
-        prompt: Text parts of the user messages, one per line.
-        system_prompt: Text parts of the system messages, one per line; None without any.
+    `system_prompt` is that of the system messages; None without any.
     """
 
     media: tuple[tuple[Literal["video", "image"], str], ...]
@@ -45,13 +42,10 @@ class MessageContent:
 
 
 def parse_messages(messages: object) -> MessageContent:
-    """Parse messages from decoded JSON.
+    """Parse messages from decoded JSON; ValueError, with a clause without a full stop, if they do not ask about videos.
 
-    A video is a part `{"type": "video_url", "video_url": {"url": ...}}` or `{"type": "video",
-    "video": ...}` with one URL, and an image likewise one of type `image_url` or `image`.
-
-    Raises:
-        ValueError: These are not messages that ask about videos; the message is a clause without a full stop.
+    A video is a part `{"type": "video_url", "video_url": {"url": ...}}` or `{"type": "video", "video": ...}` with one
+    URL, and an image likewise one of type `image_url` or `image`.
     """
     parts = [*_parts(messages)]
     _check_unicode(value for _, _, value in parts)
@@ -68,8 +62,7 @@ def parse_messages(messages: object) -> MessageContent:
 def video_urls(messages: object) -> list[str]:
     """Return the URLs of the videos in messages of any role, in order; all other parts are left alone.
 
-    Raises:
-        ValueError: These are not messages, or a video part has no URL; the message is a clause without a full stop.
+    Raises ValueError, with a clause without a full stop, if these are not messages, or a video part has no URL.
     """
     contents = (message.get("content") for message in _messages(messages))  # an assistant's may be tool calls alone
     parts = (part for content in contents if isinstance(content, list) for part in content if _is_video(part))

@@ -15,15 +15,8 @@ import socket
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from reelabel.decode.decoder import open_decoder
-from reelabel.pool.messages import (
-    ReadFailedError,
-    Reads,
-    Ready,
-    Started,
-    Unavailable,
-    describe_failure,
-)
+from reelabel.decode.decoder import LocalDecoder, open_decoder
+from reelabel.pool.messages import ReadFailedError, Reads, Ready, Started, Unavailable, describe_failure
 from reelabel.pool.packing import pack
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
@@ -35,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reelabel.decode.canvas import Decoded
-    from reelabel.decode.decoder import LocalDecoder
     from reelabel.index import VideoIndex
     from reelabel.pool.messages import Call, Open, Reply, Setup
 
@@ -113,7 +105,6 @@ class Opened:
                 self.decoder.close()
 
     def call(self, call: Call) -> VideoIndex | Decoded:
-        """Call a method of the decoder; raises as that does."""
         decoder = self.decoder = self.decoder or self._open()
         try:
             result: VideoIndex | Decoded = getattr(decoder, call.method)(*call.arguments, **call.options)
@@ -147,7 +138,6 @@ class _PoolSource:
                 pass
 
     def read_many(self, spans: Sequence[ByteRange]) -> Iterator[bytes]:
-        """Read ranges, which the pool does concurrently."""
         self.wait()
         reply(self._connection, Reads(spans=tuple(spans)))
         self._arriving = self._receive(spans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -22,21 +22,18 @@ from reelabel.pool.messages import Setup
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
 from reelabel.pool.remote import RemoteDecoder
-from reelabel.sandbox import check_mode
-from reelabel.sources.opened import open_source
+from reelabel.sandbox import SandboxMode, check_mode
+from reelabel.sources.opened import VideoSource, open_source
 from reelabel.sources.video_file import VideoFile, open_video_file
 from reelabel.video import Video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reelabel.index import Lists, VideoIndex
     from reelabel.result import Frames
-    from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.opened import VideoSource
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 _Result = TypeVar("_Result")
@@ -123,13 +120,9 @@ class DecodePool:
         It waits while all processes are busy: more threads than processes are of no use. Options are the fields of
         `reelabel.extract.Request`.
 
-        Raises:
-            ValueError: The segment is not valid.
-            DecodersClosedError: The pool is closed.
-            RuntimeError: Another process made it.
-            VideoError: As `extract_local` does; also DecoderCrashedError and DecoderTimeoutError.
-            DecodersLostError: Decoding processes keep being killed.
-            ConfigurationError: Decoding processes cannot start.
+        Raises ValueError if the segment is not valid, VideoError as `extract_local` does, DecoderCrashedError and
+        DecoderTimeoutError among them, ConfigurationError if decoding processes cannot start, DecodersLostError if they
+        keep being killed, DecodersClosedError if the pool is closed, and RuntimeError if another process made it.
         """
         request = Request(**options)
         request.segment.check_valid()
@@ -159,8 +152,7 @@ class DecodePool:
     def occupy(self) -> ExitStack:
         """Count a process as occupied by this thread until the returned stack is closed.
 
-        Raises:
-            ConfigurationError: It occupies all of them, and would wait for itself forever.
+        Raises ConfigurationError if it occupies all of them, and would wait for itself forever.
         """
         self._check_not_deadlocked()
         running, stack = self._loops.running, ExitStack()
@@ -184,20 +176,14 @@ class DecodePool:
     ) -> tuple[Frames, tuple[CachedRange, ...]]:
         """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
-        Raises:
-            FallbackRequired: Byte ranges do not suffice; download the whole file.
-            ReelabelError: As `extract` does, and whatever `source.read` raises.
+        Raises FallbackRequired if ranges do not suffice, so that the whole file must be downloaded; or as `extract` and
+        `source.read` do.
         """
         request = Request(**options)
         return self.use(source, request.limits, lambda decoder: extract_remotely(decoder, request), known=known)
 
     def read_index(
-        self,
-        video: VideoFile | ByteSource,
-        *,
-        limits: Limits,
-        lists: Lists,
-        known: tuple[CachedRange, ...] = (),
+        self, video: VideoFile | ByteSource, *, limits: Limits, lists: Lists, known: tuple[CachedRange, ...] = ()
     ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
         """Run `reelabel.decode.read_index` in a decoding process, on an open file or on ranges of a video.
 

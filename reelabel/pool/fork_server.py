@@ -54,9 +54,8 @@ class ForkServer:
     def fork(self, connection: int, errors: int) -> ForkedProcess:
         """Fork a decoding process, given its end of the socket to its pool, and its standard error until it is ready.
 
-        Raises:
-            NotStartedError: This process was lost, or retired meanwhile by another thread.
-            OSError: The kernel refuses another process.
+        Raises NotStartedError if this process was lost, or retired by another thread, and OSError if the kernel refuses
+        another process.
         """
         with self._lock:
             if self._is_retired:
@@ -131,7 +130,6 @@ class ForkedProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait until it has ended, and return its exit code."""
         with self._lock:
             if self._code is None:
                 self._code = self._server.wait(self.pid)

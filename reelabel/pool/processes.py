@@ -72,7 +72,11 @@ class DecodingProcesses:
     @contextmanager
     def acquire(self) -> Iterator[DecodingProcess]:
         """Acquire a process that is ready, and replace it unless it is healthy afterwards."""
-        self._check_owner()
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"The pool of decoding processes was made by process {self._owner}, from which this one was forked; "
+                "make one here, or use PrepareVideo, which does."
+            )
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_closed or self._acquired < self._count, LOOK_S):
                 raise_if_abandoned()
@@ -87,7 +91,8 @@ class DecodingProcesses:
                 yield process
             finally:
                 if process.is_healthy() and not is_last:
-                    self._release(process)
+                    with self._changed:
+                        self._idle.append(lambda: process)
                 else:
                     self._discard(process)
                     if not is_last:
@@ -101,13 +106,6 @@ class DecodingProcesses:
     def check_open(self) -> None:
         if self._is_closed:
             raise _closed()
-
-    def _check_owner(self) -> None:
-        if os.getpid() != self._owner:
-            raise RuntimeError(
-                f"The pool of decoding processes was made by process {self._owner}, from which this one was forked; "
-                "make one here, or use PrepareVideo, which does."
-            )
 
     def _take(self) -> DecodingProcess:
         lost = 0
@@ -139,10 +137,6 @@ class DecodingProcesses:
             return get()
         except CancelledError:
             raise _closed() from None
-
-    def _release(self, process: DecodingProcess) -> None:
-        with self._changed:
-            self._idle.append(lambda: process)
 
     def _discard(self, process: DecodingProcess) -> None:
         with self._changed:

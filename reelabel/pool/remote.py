@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.decode.canvas import Decoded
 from reelabel.errors import FallbackRequired, InvalidReplyError
-from reelabel.index import VideoIndex
+from reelabel.index import Int64s, Lists, VideoIndex
 from reelabel.pool.messages import Call, Open
-from reelabel.pool.reading import RangeReader
-from reelabel.segment import WHOLE
+from reelabel.pool.process import DecodingProcess, RangeReader, TimeLimits
+from reelabel.segment import WHOLE, Segment
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
     from reelabel.decode.render import View
-    from reelabel.index import Int64s, Lists
     from reelabel.options import Limits
-    from reelabel.pool.process import DecodingProcess, TimeLimits
-    from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 

@@ -7,12 +7,11 @@ import os
 import pickle
 import zlib
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.decode.canvas import Decoded
-from reelabel.decode.decoder import LocalDecoder
+from reelabel.decode.decoder import LocalDecoder, Way
 from reelabel.decode.render import View
 from reelabel.index import VideoIndex
 from reelabel.options import Limits
@@ -21,9 +20,6 @@ from reelabel.pool.packing import pack, unpack
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import VideoFile
-
-if TYPE_CHECKING:
-    from reelabel.decode.decoder import Way
 
 # H.264 in MP4: 12 grey frames of 32x32 pixels, every fourth a keyframe.
 _CLIP = (

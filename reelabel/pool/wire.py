@@ -112,8 +112,7 @@ def receive_bytes(connection: socket.socket, size: int) -> bytes:
 class Channel:
     """The pool's end of a socket, which trusts nothing that it receives.
 
-    Attributes:
-        watch: Called before each wait; raises to end it, or returns the seconds after which to be called again.
+    `watch` is called before each wait; it raises to end it, or returns the seconds after which to be called again.
     """
 
     watch: Callable[[], float]

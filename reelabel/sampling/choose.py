@@ -11,14 +11,13 @@ from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.segment import WHOLE, lie_in_windows, select_segment
+from reelabel.segment import WHOLE, Segment, Windows, lie_in_windows, select_segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reelabel.index import Float64s, Int64s, VideoIndex
     from reelabel.sampling.options import Sampling
-    from reelabel.segment import Segment, Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,10 +55,8 @@ def choose(
     A dense sampler samples from `windows` of the segment, if there are any. `wanted` frames take the place of those
     that a sampler would choose.
 
-    Raises:
-        NoFramesError: The video has no frames.
-        SamplingRefusedError: The sampler does not support the video, it has no wanted frame, or its frames have no
-            times by which to find these or the segment.
+    Raises NoFramesError, and SamplingRefusedError if the sampler does not support the video, a wanted frame is missing,
+    or frames have no times by which to find these or the segment.
     """
     if not index.order.size:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")

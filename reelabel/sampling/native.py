@@ -6,16 +6,11 @@ The last three take a frame at each step of a clock.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.spec import EVERY, SamplerSpec
-
-if TYPE_CHECKING:
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
-
+from reelabel.sampling.spec import EVERY, Indices, SamplerOptions, SamplerSpec, VideoProperties
 
 _MOLMO_FPS = 2.0
 _MOLMO_MAX_FPS = 8
@@ -27,10 +22,8 @@ def sample_molmo2(sampling: SamplerOptions, video: VideoProperties) -> Indices:
 
     Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor. `fps` is its `max_fps` in the mode
     `uniform_last_frame`, where `EVERY` stands for none, and its `sampling_fps` in the mode `fps`: each mode reads one.
-    Returns frame indices, shape (M,), M >= 1, ascending.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown or incompatible with `fps`.
+    Returns frame indices, shape (M,), M >= 1, ascending. Refuses a frame rate that is unknown or incompatible with
+    `fps`.
     """
     if sampling.frame_sample_mode == "every_frame":
         return np.arange(video.total_frames)
@@ -57,7 +50,7 @@ def _sample_to_last_frame(sampling: SamplerOptions, video: VideoProperties) -> I
             return np.round(spaced).astype(np.int64)
     raise SamplingRefusedError(
         f"The sampler molmo2 cannot sample this video: {video.total_frames:,} frames at {video.fps:g} fps contradict "
-        f"its duration of {video.duration_s:g} s; use the sampler uniform.",
+        f"its duration of {video.duration_s:g} s; use the sampler uniform."
     )
 
 
@@ -71,7 +64,7 @@ def _sample_by_divisor(sampling: SamplerOptions, video: VideoProperties) -> Indi
     if own < 1 or lowest < 1 or own % lowest:
         raise SamplingRefusedError(
             f"The sampler molmo2 needs an fps that divides the video's frame rate ({video.fps:g}), and "
-            f"{sampling.fps or _MOLMO_FPS:g} does not; set another fps, or frame_sample_mode to uniform_last_frame.",
+            f"{sampling.fps or _MOLMO_FPS:g} does not; set another fps, or frame_sample_mode to uniform_last_frame."
         )
     step, taken = 0, 0
     for rate in range(lowest, min(own, _MOLMO_MAX_FPS) + 1, lowest):
@@ -204,10 +197,8 @@ def sample_clef_omni(sampling: SamplerOptions, video: VideoProperties) -> Indice
     """Take the first frame at or after each step of `fps`, an even number.
 
     Equivalent to vLLM's loader `clef_omni`. Returns frame indices, shape (M,), M >= 2, ascending, the last repeated if
-    M would be odd; frames repeat if `fps` exceeds the video's frame rate.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown, or there are more than 768 steps.
+    M would be odd; frames repeat if `fps` exceeds the video's frame rate. Refuses an unknown frame rate, and more than
+    768 steps.
     """
     video.check_rate("clef_omni", instead="num_frames")
     fps = sampling.fps or _CLEF_FPS

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.spec import SamplerSpec
-
-if TYPE_CHECKING:
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
-
+from reelabel.sampling.spec import Indices, SamplerOptions, SamplerSpec, VideoProperties
 
 _FPS = 2.0
 _MAX_FPS = 30.0
@@ -29,10 +24,8 @@ def sample_qwen2_vl(sampling: SamplerOptions, video: VideoProperties) -> Indices
     """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
     Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
-    the same one. Returns frame indices, shape (M,), M >= 2, ascending; the last may be repeated.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
+    the same one. Returns frame indices, shape (M,), M >= 2, ascending; the last may be repeated. Refuses a video of one
+    frame, or without a frame rate.
     """
     video.check_rate("qwen2_vl", instead="fps")
     wanted = video.total_frames / video.fps * min(sampling.fps or _FPS, _MAX_FPS)
@@ -87,14 +80,7 @@ QWEN2_VL = SamplerSpec(
     default_fps=_FPS,
     at_most=(("max_frames", _MAX_FRAMES),),
     processors=("Qwen2VLVideoProcessor",),
-    model_types=(
-        "qwen2_vl",
-        "qwen2_5_vl",
-        "qwen2_5_omni",
-        "qwen3_omni_moe",
-        "exaone4_5",
-        "hyperclovax_vision_v2",
-    ),
+    model_types=("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_omni_moe", "exaone4_5", "hyperclovax_vision_v2"),
     yields_to_num_frames=True,
     source="vLLM's loader qwen2_vl",
 )
@@ -107,15 +93,7 @@ QWEN3_VL = SamplerSpec(
     default_fps=_FPS,
     at_most=(("max_frames", _MAX_FRAMES),),
     processors=("Qwen3VLVideoProcessor", "Cosmos3EdgeVideoProcessor"),
-    model_types=(
-        "qwen3_vl",
-        "qwen3_vl_moe",
-        "qwen3_5",
-        "qwen3_5_moe",
-        "qwen4_exp",
-        "cosmos3_edge",
-        "cosmos3_omni",
-    ),
+    model_types=("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_edge", "cosmos3_omni"),
     source="vLLM's loader qwen3_vl",
 )
 
@@ -146,10 +124,7 @@ def sample_glm5_next(sampling: SamplerOptions, video: VideoProperties) -> Indice
 
     Equivalent to vLLM's loader `glm5next`. It walks the video at twice that rate, for pairs of frames, and so nearly
     always finds too many, which it spreads evenly. Returns frame indices, shape (M,), ascending, the last repeated if M
-    would be odd; empty if the video is shorter than one step.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown.
+    would be odd; empty if the video is shorter than one step. Refuses an unknown frame rate.
     """
     video.check_rate("glm5_next", instead="num_frames")
     fps, total = sampling.fps or _FPS, video.total_frames
@@ -164,10 +139,7 @@ def sample_glmga(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Sample at `fps`, at most 30, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glmga`. Returns frame indices, shape (M,), ascending, the last repeated if M would be
-    odd; empty if the video is shorter than one step.
-
-    Raises:
-        SamplingRefusedError: The frame rate is unknown.
+    odd; empty if the video is shorter than one step. Refuses an unknown frame rate.
     """
     video.check_rate("glmga", instead="num_frames")
     fps = min(sampling.fps or _FPS, _MAX_FPS)
@@ -189,11 +161,7 @@ def _paired(indices: Indices) -> Indices:
 
 
 def _walk(video: VideoProperties, *, step_s: float, end_s: float) -> Indices:
-    """Take the first frame, then for each step up to the end the first unused frame at or after it.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, strictly ascending.
-    """
+    """Take the first frame, then for each step up to the end the first unused frame at or after it."""
     most = min(video.total_frames, int(end_s / step_s) + 2)
     # Accumulated rather than multiplied, to reproduce the original's rounding errors.
     due_s = np.cumsum(np.r_[0.0, np.full(most - 1, step_s)])

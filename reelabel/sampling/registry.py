@@ -16,7 +16,7 @@ import numpy as np
 from reelabel.errors import ConfigurationError, SamplingRefusedError
 from reelabel.sampling.native import CLEF_OMNI, EMBEDDING_GEMMA2, LLAVA_ONEVISION2, MINIMAX_M3_VL, MOLMO2, OPENPANGU
 from reelabel.sampling.qwen_glm import GLM5_NEXT, GLM46V, GLMGA, QWEN2_VL, QWEN3_VL
-from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
+from reelabel.sampling.spec import DenseOption, Indices, RoutingOption, SamplerOptions, SamplerSpec, VideoProperties
 from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, RELEVANT, nearest_frames, presentation_times_s
 from reelabel.sampling.uniform import DYNAMIC, UNIFORM
 from reelabel.text import shorten
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 ENTRY_POINT_GROUP = "reelabel.samplers"
 NATIVE = "native"  # stands for the sampler that a model was trained with
@@ -79,8 +78,7 @@ _registered = dict(BUILT_IN)
 def register(spec: SamplerSpec) -> None:
     """Add a sampler; adding an equal record again has no effect.
 
-    Raises:
-        ConfigurationError: Another sampler has its name, or the record is invalid.
+    Raises ConfigurationError if another sampler has its name, or the record is invalid.
     """
     if _registered.get(spec.name, spec) != spec:
         raise ConfigurationError(f"Two samplers are named {spec.name}; rename or uninstall one of them.")
@@ -99,11 +97,7 @@ def register(spec: SamplerSpec) -> None:
 
 
 def samplers() -> Mapping[str, SamplerSpec]:
-    """Return all samplers by name, with those of other packages.
-
-    Raises:
-        ConfigurationError: A sampler of another package cannot be loaded or registered.
-    """
+    """Return all samplers by name; ConfigurationError if one of another package cannot be loaded or registered."""
     _register_entry_points()
     return dict(_registered)
 
@@ -118,11 +112,9 @@ def _is_dense(spec: SamplerSpec) -> bool:
 
 
 def find_sampler(name: str) -> SamplerSpec:
-    """Look up a sampler, by its name or an alias.
+    """Look up a sampler, by its name or an alias; raises as `samplers` does.
 
-    Raises:
-        ValueError: No sampler has this name; the message suggests the nearest one.
-        ConfigurationError: A sampler of another package cannot be loaded or registered.
+    Raises ValueError, which suggests the nearest name, if no sampler has this one.
     """
     # Entry points are read only for unknown names: reading them takes longer than decoding a small video.
     spec = _registered.get(name) or _aliases.get(name) or samplers().get(name)
@@ -137,12 +129,7 @@ def find_sampler(name: str) -> SamplerSpec:
 
 
 def find_dense_sampler(name: str) -> SamplerSpec:
-    """Look up a sampler that chooses from all frames of a video.
-
-    Raises:
-        ValueError: No such sampler has this name.
-        ConfigurationError: A sampler of another package cannot be loaded or registered.
-    """
+    """Look up a sampler that chooses from all frames of a video; raises as `find_sampler` does."""
     spec = find_sampler(name)
     if not _is_dense(spec):
         raise ValueError(f"{name} is not a dense sampler; choose one of {', '.join(dense_samplers())}")
@@ -169,12 +156,10 @@ def _register_entry_points() -> None:
 def choose_indices(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     """Choose the frames to show to the model, by a sampler that chooses from all of them.
 
-    Returns:
-        Positions in the full linear decode, with repeats; shape (M,), M >= 1, int64.
+    Returns positions in the full linear decode, with repeats; shape (M,), M >= 1.
 
-    Raises:
-        SamplingRefusedError: The sampler does not support the video, or selects no frames or frames that it lacks.
-        ValueError: `sampling.sampler` does not choose from all frames.
+    Raises SamplingRefusedError if the sampler does not support the video, or selects no frames or frames that it lacks,
+    and ValueError if it does not choose from all frames.
     """
     choose = find_sampler(sampling.sampler).choose or find_dense_sampler(sampling.sampler).choose
     assert choose is not None
@@ -182,7 +167,7 @@ def choose_indices(sampling: SamplerOptions, video: VideoProperties) -> Indices:
     if indices.size == 0:
         raise SamplingRefusedError(
             f"The sampler {sampling.sampler} selects no frames of a video with {video.total_frames:,} frames at "
-            f"{video.fps:g} fps and a duration of {video.duration_s:g} s; raise fps, or use the sampler num_frames.",
+            f"{video.fps:g} fps and a duration of {video.duration_s:g} s; raise fps, or use the sampler num_frames."
         )
     is_valid = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
     if not is_valid or indices.min() < 0 or indices.max() >= video.total_frames:
@@ -194,11 +179,9 @@ def choose_indices(sampling: SamplerOptions, video: VideoProperties) -> Indices:
 
 
 def deviations_s(sampling: SamplerOptions, video: VideoProperties) -> npt.NDArray[np.float64] | None:
-    """Return the deviation of each sampled frame from the instant that it was chosen for.
+    """Return the deviation of each sampled frame from the instant that it was chosen for; negative if it is earlier.
 
-    Returns:
-        Seconds, negative if the frame is earlier; shape (M,), float64. None for samplers that target no instants, and
-        if times are unknown.
+    None for samplers that target no instants, and if times are unknown.
     """
     instants_s = find_sampler(sampling.sampler).instants_s
     times_s = presentation_times_s(video)
@@ -212,9 +195,8 @@ def deviations_s(sampling: SamplerOptions, video: VideoProperties) -> npt.NDArra
 def native_sampler(*, processor: str | None = None, model_type: str | None = None) -> SamplerSpec | None:
     """Return the sampler that a model was trained with, as vLLM chooses its loader; None if no sampler is known.
 
-    Args:
-        processor: Hugging Face class of its video processor.
-        model_type: `model_type` of its configuration, which decides if that names no video processor.
+    `processor` is the Hugging Face class of its video processor. The `model_type` of its configuration decides if that
+    names none.
     """
     known = samplers().values()
     if processor:

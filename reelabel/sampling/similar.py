@@ -14,19 +14,12 @@ _WHITE = 255.0
 
 
 def drop_similar(images: npt.NDArray[np.uint8], *, threshold: float = 0.95) -> npt.NDArray[np.int64]:
-    """Drop each frame whose similarity to the last kept one exceeds `threshold`.
+    """Drop each frame whose similarity to the last kept one exceeds `threshold`; return the rows of the others.
 
-    Frames are divided into 16 x 16 cells. The similarity of two frames is that of their least similar cell: 1 minus
-    the difference of mean colour, in the channel where it is largest, relative to the full range. So noise is
-    ignored, but motion in a corner is not. FFmpeg's `mpdecimate` filter likewise uses the worst block; a mean over
-    the image would miss small objects.
-
-    Args:
-        images: RGB pixels in presentation order; shape (N, H, W, 3), uint8.
-        threshold: From 0 to 1; 0.95 drops frames that differ by less than 13 of 255 levels everywhere.
-
-    Returns:
-        Indices of the kept frames, ascending, including the first; shape (K,), int64.
+    Frames are divided into 16 x 16 cells. The similarity of two frames is that of their least similar cell: 1 minus the
+    difference of mean colour, in the channel where it is largest, relative to the full range. So noise is ignored, but
+    motion in a corner is not. FFmpeg's `mpdecimate` filter likewise uses the worst block; a mean over the image would
+    miss small objects. With 0.95, frames are dropped that differ by less than 13 of 255 levels everywhere.
     """
     kept: list[int] = []
     last = np.empty(0)

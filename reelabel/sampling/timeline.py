@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.spec import EVERY, SamplerSpec
+from reelabel.sampling.spec import EVERY, Indices, SamplerOptions, SamplerSpec, TargetInstants, VideoProperties
 from reelabel.sampling.uniform import spread_evenly
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from reelabel.sampling.spec import Indices, SamplerOptions, TargetInstants, VideoProperties
 
 
 _FPS = 2.0

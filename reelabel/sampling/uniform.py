@@ -7,28 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.sampling.spec import EVERY, SamplerSpec
+from reelabel.sampling.spec import EVERY, Indices, SamplerOptions, SamplerSpec, VideoProperties
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
-
 
 def pick_evenly(available: int, wanted: int) -> list[int]:
-    """Pick frames at even spacing, first and last included.
+    """Pick `wanted` indices in [0, available) at even spacing, first and last included, ascending.
 
     If there are fewer frames than picks, frames repeat evenly: their counts differ by at most one.
-
-    Args:
-        available: Number of frames to choose from; at least 1.
-        wanted: Number of picks; at least 1.
-
-    Returns:
-        `wanted` indices in [0, available), ascending.
-
-    Raises:
-        ValueError: An argument is less than 1.
     """
     if available < 1 or wanted < 1:
         raise ValueError(f"cannot pick {wanted} of {available} frames")
@@ -56,7 +44,6 @@ def sample_uniformly(sampling: SamplerOptions, video: VideoProperties) -> Indice
 
 
 def spread_evenly(video: VideoProperties, count: int) -> Indices:
-    """Return `count` frames, at least one, from the first to the last."""
     return np.linspace(0, video.total_frames - 1, max(1, count), dtype=np.int64)
 
 

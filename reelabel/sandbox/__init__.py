@@ -39,14 +39,7 @@ _REFUSED = {errno.EPERM, errno.EACCES}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of the sandbox.
-
-    Attributes:
-        name: privileges, landlock or seccomp.
-        is_available: Whether this machine offers it to this process.
-        detail: What it denies, or why it is not available.
-        advice: What to do; empty if it is available.
-    """
+    """One layer of the sandbox: `detail` is what it denies, or why it is not available; `advice` is then what to do."""
 
     name: str
     is_available: bool
@@ -62,9 +55,8 @@ def probe() -> tuple[Layer, ...]:
 def check_mode(mode: SandboxMode) -> None:
     """Check, before processes are started, that they can be locked as `mode` demands.
 
-    Raises:
-        ConfigurationError: There is no such mode.
-        SandboxUnavailableError: A layer is required and not available.
+    Raises ConfigurationError if there is no such mode, and SandboxUnavailableError if a layer is required and not
+    available.
     """
     if mode not in get_args(SandboxMode):
         raise ConfigurationError(f"sandbox is {mode!r}; it must be {', '.join(get_args(SandboxMode))}.")
@@ -98,11 +90,7 @@ def enter_sandbox(
         descriptors: How many descriptors may be open; each may be a memfd, which is not part of `memory_bytes`.
         die_with_parent: Let the kernel kill this process when the thread that started it ends.
 
-    Returns:
-        The names of the layers that this process lacks.
-
-    Raises:
-        SandboxUnavailableError: A layer is required and cannot be applied.
+    Returns the names of the layers that it lacks; raises SandboxUnavailableError if one of them is required.
     """
     limit_resources(memory_bytes=memory_bytes, file_bytes=file_bytes or memory_bytes, descriptors=descriptors)
     is_alone = _is_single_threaded()

@@ -55,12 +55,9 @@ def limit_resources(*, memory_bytes: int, file_bytes: int, descriptors: int) -> 
 
 
 def drop_privileges() -> None:
-    """Give up all capabilities and the means to regain them; root becomes nobody.
+    """Give up all capabilities and the means to regain them; root becomes nobody. OSError if the kernel refuses it.
 
     Capabilities belong to threads: those of other threads that already run are unaffected.
-
-    Raises:
-        OSError: The kernel refuses it.
     """
     prctl(_SET_NO_NEW_PRIVS, 1)
     _drop_bounding_set()

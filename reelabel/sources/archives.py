@@ -13,16 +13,10 @@ from reelabel.errors import (
     VideoError,
     VideoRefusedError,
 )
-from reelabel.sources.members import (
-    VERSION_MARK,
-    MemberSource,
-    SavedIndexes,
-    decode_members,
-    encode_members,
-)
+from reelabel.sources.members import VERSION_MARK, MemberSource, SavedIndexes, decode_members, encode_members
 from reelabel.sources.object_info import MemberUri, ObjectInfo, changed, is_read_by_fsspec, redact_uri, split_member
 from reelabel.sources.parquet import PARQUET_SUFFIX, ParquetRows
-from reelabel.sources.source import StoredSource
+from reelabel.sources.source import Objects, Source, StoredSource
 from reelabel.sources.tar import open_tar_member, read_tar
 from reelabel.sources.zip import open_zip_member, read_zip
 
@@ -30,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reelabel.sources.members import Content, IndexStore, MemberIndex
-    from reelabel.sources.source import Objects, Source
 
 _INDEX_READERS = {".tar": read_tar, ".zip": read_zip}
 _OPENERS = {".tar": open_tar_member, ".zip": open_zip_member}
@@ -39,7 +32,6 @@ _KEPT_INDEXES = 32
 
 class RemoteArchive(StoredSource):
     def read(self, start: int, size: int) -> bytes:
-        """Read a range; raise VideoRefusedError if its server sends none."""
         try:
             return super().read(start, size)
         except RangesIgnoredError:
@@ -64,10 +56,8 @@ class Archives:
     def open(self, archive: Source, uri: str) -> MemberSource:
         """Find a member of an open archive.
 
-        Raises:
-            MemberMissingError: There is no such member.
-            ArchiveUnreadableError: The archive is damaged, or the member cannot be read.
-            VideoRefusedError: The URI does not name a member, or ranges cannot be read.
+        Raises MemberMissingError, ArchiveUnreadableError if the archive or the member cannot be read, and
+        VideoRefusedError if the URI does not name a member.
         """
         return MemberSource(archive, uri, self._content(archive, _split(uri)))
 

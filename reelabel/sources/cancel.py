@@ -69,7 +69,6 @@ class Cancellation:
             watchdog.check()
 
     def pause(self, seconds: float) -> None:
-        """Wait before another attempt; raise as `check` does."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
             self.check()
@@ -96,19 +95,13 @@ class Watchdog:
             self._start_timer(deadline.at_s - time.monotonic())
 
     def watch(self, connection: socket.socket) -> None:
-        """Add a socket; raise as `check` does."""
         # A duplicate stays valid if TLS takes the connection over, or another thread closes it.
         with self._lock:
             self._sockets.append(socket.socket(fileno=os.dup(connection.fileno())))
         self.check()
 
     def check(self) -> None:
-        """Check that the request may go on.
-
-        Raises:
-            ReadingEndedError: It was cancelled.
-            StoreUnavailableError: Its deadline has passed.
-        """
+        """Raise ReadingEndedError if the request was cancelled, StoreUnavailableError if its deadline has passed."""
         self.cancellation.check()
         if self._deadline and time.monotonic() >= self._deadline.at_s:
             raise StoreUnavailableError(self._deadline.message)
@@ -125,7 +118,6 @@ class Watchdog:
                     each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop watching the sockets."""
         if self._timer:
             self._timer.cancel()
         with self._lock:

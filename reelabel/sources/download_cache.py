@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.disk import is_full
 from reelabel.errors import DiskFullError, DiskUnavailableError
-from reelabel.sources.index_keys import index_key
-from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_info import index_key, redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,11 +33,10 @@ class LocalCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadCache:
-    """Stores local copies, in memory or on disk. Safe for concurrent use by threads and processes.
+    """Stores local copies: small ones in memory, others on disk.
 
-    Attributes:
-        memory_bytes: Size up to which copies are held in memory; 0 puts all on disk.
-        folder: Download cache for copies on disk, by video and version; None uses temporary files.
+    Those of more than `memory_bytes` are in `folder`, by video and version, or if that is None, in temporary files.
+    Safe for concurrent use by threads and processes.
     """
 
     memory_bytes: int = 0
@@ -48,11 +46,8 @@ class DownloadCache:
     def local_copy(self, source: Source, *, max_bytes: int) -> Iterator[LocalCopy]:
         """Copy a video for the duration of a `with` block.
 
-        Copies in the download cache are reused; concurrent requests for the same one download it once.
-
-        Raises:
-            ObjectError: As `Source.copy_to` does.
-            DiskUnavailableError: The copy cannot be written.
+        Copies in the folder are reused; concurrent requests for the same one download it once. Raises as
+        `Source.copy_to` does, and DiskUnavailableError if the copy cannot be written.
         """
         uri, is_small = source.info.uri, source.size_bytes <= self.memory_bytes
         if self.folder is not None and not is_small:

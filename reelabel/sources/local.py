@@ -18,7 +18,6 @@ from reelabel.errors import (
     ConfigurationError,
     ObjectMissingError,
     ObjectRefusedError,
-    ReelabelError,
     StoreUnavailableError,
     VideoRefusedError,
 )
@@ -90,9 +89,8 @@ class FileStore:
     def open(self, uri: str) -> Iterator[FileSource]:
         """Open a file for the duration of a `with` block.
 
-        Raises:
-            VideoRefusedError: It lies in none of the folders that are allowed.
-            ObjectMissingError: It is not a regular file.
+        Raises VideoRefusedError if it lies in none of the allowed folders, and ObjectMissingError if it is no regular
+        file.
         """
         path = self.path(uri)
         with _converted_errors(uri):
@@ -121,7 +119,6 @@ class FileSource(Source):
         return VideoFile(self.descriptor, self.size_bytes, Path(self.info.uri).suffix)
 
     def check_unchanged(self) -> None:
-        """Check that it has not been written to."""
         if _describe(self.info.uri, os.fstat(self.descriptor)) != self.info:
             raise changed(self.info.uri)
 
@@ -198,14 +195,10 @@ def _converted_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _converted(error, uri) from error
-
-
-def _converted(error: OSError, uri: str) -> ReelabelError:
-    if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
-        return full
-    if error.errno in _NOWHERE:
-        return ObjectMissingError(f"There is no file at {uri}; check the path.")
-    if isinstance(error, PermissionError):
-        return ObjectRefusedError(f"Permission denied for {uri}; change its permissions.")
-    return StoreUnavailableError(f"Reading or writing {uri} failed: {error.strerror}.")
+        if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
+            raise full from error
+        if error.errno in _NOWHERE:
+            raise ObjectMissingError(f"There is no file at {uri}; check the path.") from error
+        if isinstance(error, PermissionError):
+            raise ObjectRefusedError(f"Permission denied for {uri}; change its permissions.") from error
+        raise StoreUnavailableError(f"Reading or writing {uri} failed: {error.strerror}.") from error

@@ -43,16 +43,14 @@ class RangedFile(Seekable, io.RawIOBase):
         self._block = b""
 
     def read_at(self, start: int, size: int) -> bytes:
-        """Read from a position, fewer bytes only at the end of the archive."""
         self.seek(start)
         return self.read(size)
 
     def read(self, size: int = -1) -> bytes:
         """Read `size` bytes, fewer only at the end of the archive.
 
-        Raises:
-            ArchiveUnreadableError: More is asked for than headers can have.
-            ObjectChangedError: The archive ends before its size.
+        Raises ArchiveUnreadableError if more is asked for than headers can have, and ObjectChangedError if the archive
+        ends before its size.
         """
         left = max(0, self.size_bytes - self._position)
         size = left if size < 0 else min(size, left)
@@ -86,14 +84,10 @@ class RangedFile(Seekable, io.RawIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Where a member's bytes are.
+    """Where a member's bytes are, and what identifies it within a version of the archive.
 
-    Attributes:
-        size: Its size, in bytes.
-        version: Identifies it within a version of the archive.
-        read: Reads a range, which lies within it; None if it must be copied out to be read.
-        copy: Yields all of it, in pieces.
-        note: What is unusual about reading it, as a clause; usually empty.
+    `read` reads a range that lies within it; None if it must be copied out. `copy` yields all of it. `note` says what
+    is unusual about reading it, as a clause.
     """
 
     size: int
@@ -142,16 +136,11 @@ _TYPES = {
 
 
 class Member(NamedTuple):
-    """One member.
+    """One member. `refusal` is why it cannot be read, as a clause; empty if it can.
 
-    Attributes:
-        name: Its name in the archive, without a leading `./`.
-        start: Where it begins: its first byte in a tar, its local header in a zip.
-        size: Its size, in bytes.
-        packed_size: How many bytes it takes in the archive.
-        method: How it is compressed, as zip numbers the methods; 0 if it is not.
-        crc: CRC-32 of its bytes in a zip.
-        refusal: Why it cannot be read, as a clause; empty if it can.
+    `start` is its first byte in a tar, and its local header in a zip; `packed_size` is what it takes in the archive.
+    `method` is how it is compressed, as zip numbers the methods, and 0 if it is not; `crc` is the CRC-32 that a zip
+    states.
     """
 
     name: str
@@ -164,18 +153,12 @@ class Member(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Its place, which identifies one version of it within a version of the archive."""
         return f"{self.start}+{self.size}"
 
 
 @dataclass(frozen=True, slots=True)
 class MemberIndex:
-    """The members of one version of an archive.
-
-    Attributes:
-        members: By name.
-        damage: The archive's damage, as a clause; empty without any. Members before the damage are known.
-    """
+    """The members of one version of an archive, by name: if there is `damage`, which is a clause, those before it."""
 
     members: dict[str, Member]
     damage: str = ""
@@ -205,11 +188,10 @@ class MemberIndex:
         return cls(members, damage)
 
     def find(self, name: str, uri: str) -> Member:
-        """Return a member that can be read; `uri` is that of the archive.
+        """Return a member of the archive `uri`, without its leading `./`.
 
-        Raises:
-            MemberMissingError: No member has that name.
-            ArchiveUnreadableError: It cannot be read, or the archive is damaged before it.
+        Raises MemberMissingError if there is none, and ArchiveUnreadableError if it cannot be read, or if the archive
+        is damaged before it.
         """
         shown = redact_uri(uri)
         member = self.members.get(plain_name(name))
@@ -228,7 +210,6 @@ class MemberIndex:
 
 
 def encode_members(index: MemberIndex) -> bytes:
-    """Encode a member index as an Arrow file, for the cache."""
     rows = list(index.members.values())
     names = pa.array([row.name.encode(errors="surrogateescape") for row in rows], pa.large_binary())
     values = {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in _TYPES.items()}

@@ -1,4 +1,4 @@
-"""URIs: their parts, and how messages show them; and the metadata of an object.
+"""URIs: their parts, and how messages show them; the metadata of an object; and keys of index files.
 
 A URI names a member of an archive (`s3://bucket/shard-000.tar#clips/7.mp4`, `part-0.parquet#column=mp4&row=17`) if a
 `#` follows one of the suffixes below, in any case; the first such `#` divides it. In the part after it, `%XX` stands
@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
+from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def absolute_uri(uri: str) -> str:
     if scheme_of(uri):
         return uri
     path, member = split_member(uri) or (uri, None)
-    path = os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - resolves .. but not links
+    expanded = os.path.expanduser(path)  # noqa: PTH111 - unlike Path.expanduser, takes a file named ~a.mp4
+    path = os.path.abspath(expanded)  # noqa: PTH100 - resolves .. but not links
     return path if member is None else f"{path}#{member}"
 
 
@@ -117,7 +118,6 @@ class MemberUri(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Suffix of the archive, in lower case."""
         path = self.archive.lower().partition("?")[0]
         found = [suffix for suffix in (*COMPRESSED_SUFFIXES, *SUFFIXES) if path.endswith(suffix)]
         return (found or [suffix for suffix in SUFFIXES if self.archive.lower().endswith(suffix)])[0]
@@ -132,7 +132,6 @@ def split_member(uri: str) -> MemberUri | None:
 
 
 def member_uri(archive: str, name: str) -> str:
-    """Return the URI of a member, given the URI of its archive and its name."""
     return f"{archive}#{_ENCODED.sub(lambda found: f'%{ord(found[0]) & 0xFF:02X}', name)}"
 
 
@@ -186,13 +185,9 @@ def unsigned_uri(uri: str) -> str:
 class ObjectInfo:
     """Metadata of an object in a bucket, or of a file.
 
-    Attributes:
-        uri: Its URI, in the form of the request.
-        size_bytes: Its size.
-        fingerprint: Changes if the content changes: ETag and size on S3, size and modification time (in
-            nanoseconds) in a file system.
-        modified: Time of the last change, in UTC; None unless it is on S3 or in a folder.
-        note: What is unusual about reading it, as a clause; usually empty.
+    `fingerprint` changes if the content does: it is made of the ETag and the size on S3, and of size and modification
+    time in a file system. `modified` is None unless it is on S3 or in a folder. `note` says what is unusual about
+    reading it.
     """
 
     uri: str
@@ -220,8 +215,7 @@ def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
 def part_size(uri: str, content_range: str | None, *, start: int) -> int:
     """Return the size of the range in a response, at least 1, which may be less than was requested.
 
-    Raises:
-        RangesIgnoredError: The server sends the whole object, or another range.
+    Raises RangesIgnoredError if the server sends the whole object, or another range.
     """
     found = _CONTENT_RANGE.match(content_range or "")
     if found is None or int(found[1]) != start or int(found[2]) < start:
@@ -229,3 +223,16 @@ def part_size(uri: str, content_range: str | None, *, start: int) -> int:
             f"The server of {redact_uri(uri)} does not return the requested range; download the whole object."
         )
     return int(found[2]) + 1 - start
+
+
+SCHEMA_VERSION = 6  # of frame files and index files
+
+
+def index_key(*, source_uri: str, fingerprint: str, part: str | None = None) -> str:
+    """Derive an index file's key, `v6/ab/abcdef....index`, which is the same for all decoder versions.
+
+    It is of a video, or of a part of an archive, which may be all of it: an empty text.
+    """
+    source = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint, "schema": SCHEMA_VERSION}
+    digest = json_digest(source if part is None else source | {"part": part})
+    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

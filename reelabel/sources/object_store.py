@@ -14,13 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote_to_bytes
 
-from reelabel.errors import (
-    ConfigurationError,
-    InternalError,
-    ObjectError,
-    RangesIgnoredError,
-    VideoRefusedError,
-)
+from reelabel.errors import ConfigurationError, InternalError, ObjectError, RangesIgnoredError, VideoRefusedError
 from reelabel.optional import require
 from reelabel.options import S3Options, WebOptions
 from reelabel.sources.archives import Archives
@@ -35,7 +29,7 @@ from reelabel.sources.object_info import (
     split_member,
     too_large,
 )
-from reelabel.sources.source import BytesSource, StoredSource
+from reelabel.sources.source import BytesSource, Source, StoredSource
 from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
@@ -45,7 +39,6 @@ if TYPE_CHECKING:
     from reelabel.sources.filesystems import Filesystems
     from reelabel.sources.members import IndexStore, MemberIndex
     from reelabel.sources.s3 import S3
-    from reelabel.sources.source import Source
     from reelabel.sources.web import Web
 
 
@@ -124,17 +117,10 @@ class ObjectStore:
 
     @contextmanager
     def open(self, uri: str, *, known: ObjectInfo | None = None) -> Iterator[Source]:
-        """Open one version of an object for a `with` block.
+        """Open one version of an object for a `with` block: that in `known`, as looked up earlier, or the current one.
 
-        Args:
-            uri: The object.
-            known: The version, as looked up earlier; None opens the current one.
-
-        Raises:
-            VideoRefusedError: It lies in none of the folders that are allowed.
-            ObjectMissingError: There is nothing at `uri`.
-            ObjectChangedError: It is another version now.
-            ReadingEndedError: The store was cancelled.
+        Raises VideoRefusedError if it lies in none of the folders that are allowed, ObjectMissingError,
+        ObjectChangedError if it is another version now, and ReadingEndedError if the store was cancelled.
         """
         if self._remote(uri):
             yield StoredSource(self, known or self.stat(uri))
@@ -176,9 +162,7 @@ class ObjectStore:
     def member_index(self, archive: str) -> MemberIndex:
         """Return the members of a tar or zip.
 
-        Raises:
-            ObjectMissingError: There is no archive at the URI.
-            VideoRefusedError: Its server sends no ranges.
+        Raises ObjectMissingError if there is no archive, and VideoRefusedError if its server sends no ranges.
         """
         return self._archives.index_of(archive)
 
@@ -191,10 +175,8 @@ class ObjectStore:
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
         """Read a whole object; require a fingerprint, as returned by `stat` or `list`, and a size, if given.
 
-        Raises:
-            ObjectMissingError: There is no object at `uri`.
-            ObjectChangedError: The object does not have that fingerprint, or is replaced while it is read.
-            ObjectTooLargeError: The object is larger than `max_bytes`.
+        Raises ObjectMissingError, ObjectChangedError if it does not have that fingerprint, or is replaced while it is
+        read, and ObjectTooLargeError if it is larger than `max_bytes`.
         """
         if remote := self._remote(uri):
             return remote.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
@@ -206,10 +188,8 @@ class ObjectStore:
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object, fewer bytes if it ends before.
 
-        Raises:
-            ObjectMissingError: There is no object at `uri`.
-            ObjectChangedError: The object does not have that fingerprint.
-            RangesIgnoredError: The server does not support ranges; use `download`.
+        Raises ObjectMissingError, ObjectChangedError if it does not have that fingerprint, and RangesIgnoredError if
+        the server does not support ranges; use `download`.
         """
         if remote := self._remote(uri):
             return remote.read_range(uri, start=start, size=size, fingerprint=fingerprint)

@@ -31,7 +31,7 @@ from reelabel.errors import (
     VideoTooLargeError,
 )
 from reelabel.sources.object_info import INLINE_SCHEME, escape_name, redact_uri, scheme_of, split_member
-from reelabel.sources.source import faults_of_one_object
+from reelabel.sources.source import Source, faults_of_one_object
 from reelabel.sources.sparse_file import SMALL_BYTES, ByteRange, ByteSource, read_ranges
 from reelabel.sources.video_file import VideoFile, open_video_file, video_in_memory
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from reelabel.result import Frames
     from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
-    from reelabel.sources.source import Source
 
 VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource
 _T = TypeVar("_T")
@@ -59,13 +58,11 @@ class OpenedSource:
 
     Attributes:
         name: Its name in messages, without secrets.
-        limits: Limits on its size.
         file: The file; None while only ranges can be read.
         ranges: The source of ranges; None if it is read whole.
         copies: Where it is copied if ranges do not suffice; None is memory or a temporary file.
         is_local: Whether it needs no copy.
         bytes_fetched: Bytes fetched so far for a copy, and by failed attempts to read ranges.
-        fetch_ms: Milliseconds that the copy took.
         frames_decoded: Frames decoded by failed attempts.
     """
 
@@ -106,12 +103,7 @@ class OpenedSource:
         )
 
     def whole(self) -> VideoFile:
-        """Return the file, after copying it from the source of ranges, once.
-
-        Raises:
-            VideoTooLargeError: It exceeds the limits.
-            Exception: Whatever the source raises.
-        """
+        """Return the file, after copying it, once; raise VideoTooLargeError, or what the source raises."""
         with self._lock:
             if self.file is None:
                 started = time.perf_counter()
@@ -208,18 +200,9 @@ def open_object(
     always_by_ranges: bool = False,
     copies: DownloadCache | None = None,
 ) -> OpenedSource:
-    """Open one version of a video; close it afterwards.
+    """Open one version of a video; close it afterwards. Raises VideoError if it is empty, too large or gone.
 
-    Args:
-        objects: The object store, web and local files, by URI.
-        info: The video.
-        limits: Limits on its size.
-        min_bytes: Size from which a remote video is read by ranges.
-        always_by_ranges: Read a local one by ranges, too.
-        copies: Where it is copied if ranges do not suffice.
-
-    Raises:
-        VideoError: It is empty, too large, or cannot be read any more.
+    A remote one of at least `min_bytes` is read by ranges, and with `always_by_ranges`, so is a local one.
     """
     from reelabel.sources.local import FileSource  # noqa: PLC0415 - a path needs no store
 
@@ -322,11 +305,7 @@ def check_size(info: ObjectInfo, limits: Limits) -> None:
 
 @contextmanager
 def opened_object(objects: ObjectStore, info: ObjectInfo, limits: Limits, **options: Any) -> Iterator[OpenedSource]:  # noqa: ANN401
-    """Open one version of a video for a `with` block, as `open_object` does, and convert errors about it in the body.
-
-    Raises:
-        VideoError: It cannot be read any more.
-    """
+    """Open a video for a `with` block, as `open_object` does, and convert errors about it in the body to VideoError."""
     with closing(open_object(objects, info, limits, **options)) as opened, opened.errors():
         yield opened
 
@@ -346,14 +325,8 @@ def _video_errors() -> Iterator[None]:
 def stat_video(objects: ObjectStore, uri: str) -> ObjectInfo:
     """Look up a video's size and fingerprint.
 
-    Raises:
-        VideoMissingError: There is no video at the URI.
-        VideoRefusedError: The video may not be read, or the URI is not a valid source.
-        VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
-        VideoUnavailableError: The web server does not serve it.
-        ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
-        VideoChangedError: Its archive was replaced while its index was being read.
-        LoginRefusedError: The store refuses the login, so that no video can be read there.
+    Raises VideoError if it is missing, refused, unavailable, in a damaged archive, or too large to be measured where
+    its server sends no length; LoginRefusedError if no video of its store can be read.
     """
     try:
         with objects.open(uri) as source:

@@ -20,16 +20,14 @@ from reelabel import arrow as pa
 from reelabel.disk import disk_errors, temporary_root
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError, VideoEmptyError, VideoRefusedError
 from reelabel.optional import require
-from reelabel.sources.members import VERSION_MARK, Content, RangedFile, SavedIndexes, SingleFlightCache
-from reelabel.sources.object_info import redact_uri
+from reelabel.sources.members import VERSION_MARK, Content, IndexStore, RangedFile, SavedIndexes, SingleFlightCache
+from reelabel.sources.object_info import MemberUri, redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from reelabel.sources.members import IndexStore
-    from reelabel.sources.object_info import MemberUri
     from reelabel.sources.source import Source
 
     Sizes = npt.NDArray[np.int64]
@@ -74,10 +72,8 @@ class ParquetRows:
     def open(self, source: Source, uri: MemberUri) -> Content:
         """Find a value.
 
-        Raises:
-            VideoRefusedError: The URI does not name a row of a binary column.
-            VideoEmptyError: The value is null.
-            ArchiveUnreadableError: The file is damaged, or its row group is too large.
+        Raises VideoRefusedError if the URI does not name a row of a binary column, VideoEmptyError if the value is
+        null, and ArchiveUnreadableError if the file is damaged, or its row group is too large.
         """
         column, row = _parse(uri)
         with _as_damage(source):
@@ -94,7 +90,9 @@ class ParquetRows:
             version=f"{place.path.replace(VERSION_MARK, '%23')}@{row}",
             read=lambda start, size: self._values(source, place).read(place.row, start, size),
             copy=lambda: self._values(source, place).pieces(place.row),
-            note=_note(place),
+            note=f"row group {place.group} was read for it, with {place.group_bytes:,} bytes in column {place.path}"
+            if place.group_bytes >= LARGE_GROUP_BYTES
+            else "",
         )
 
     def _footer(self, source: Source) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -122,7 +120,6 @@ class _Values:
         self.sizes = sizes
 
     def read(self, row: int, start: int, size: int) -> bytes:
-        """Read a range that lies within a value."""
         return os.pread(self._file.fileno(), size, int(self._starts[row]) + start)
 
     def pieces(self, row: int) -> Iterator[bytes]:
@@ -214,12 +211,6 @@ def _values_of(batch: pa.RecordBatch) -> Iterator[pa.Buffer | None]:
         [values] = values.flatten()
     for value in values:
         yield value.as_buffer()
-
-
-def _note(place: _Place) -> str:
-    if place.group_bytes < LARGE_GROUP_BYTES:
-        return ""
-    return f"row group {place.group} was read for it, with {place.group_bytes:,} bytes in column {place.path}"
 
 
 def _decode(data: memoryview, _file: Source) -> Sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import ssl
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import fields
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import botocore.session
-from botocore.awsrequest import (
-    AWSHTTPConnection,
-    AWSHTTPConnectionPool,
-    AWSHTTPSConnection,
-    AWSHTTPSConnectionPool,
-)
+from botocore.awsrequest import AWSHTTPConnectionPool, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
@@ -30,7 +25,7 @@ from botocore.utils import parse_timestamp
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
 from reelabel.options import S3Options, reveal
 from reelabel.per_process import once_per_process
-from reelabel.sources.connections import WatchedConnection
+from reelabel.sources.connections import WatchedConnection, watched_pools
 from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
@@ -45,7 +40,6 @@ from reelabel.sources.source import partial_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reelabel.sources.cancel import Cancellation
@@ -103,7 +97,6 @@ class S3:
 
     @property
     def max_wait_s(self) -> float:
-        """Maximum seconds that a request can take, including retries, before it fails."""
         settings = self._settings
         attempts = settings.max_attempts + (settings.max_attempts > 1)  # one more may be refusals
         return attempts * (settings.connect_timeout_s + settings.read_timeout_s)
@@ -124,7 +117,6 @@ class S3:
                 raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Return the metadata of those objects that can be found by listing."""
         found: dict[str, ObjectInfo] = {}
         places = sorted(_split(uri) for uri in uris)
         for bucket, group in groupby(places, key=itemgetter(0)):
@@ -196,7 +188,6 @@ class S3:
             client.put_object(Bucket=bucket, Key=key, Body=data)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
-        """Yield all objects below a prefix, to which a slash is appended if it has none."""
         bucket, prefix = _split(f"{uri.rstrip('/')}/", needs_key=False)
         pages: Iterator[dict[str, Any]] | None = None
         while True:
@@ -226,7 +217,11 @@ class S3:
             except client.exceptions.ClientError as error:
                 if not is_missing(error):
                     raise
-                client.create_bucket(Bucket=bucket, **_location_of(self._settings))
+                region = self._settings.region
+                # Amazon rejects its default region if it is given explicitly.
+                is_stated = not self._settings.endpoint_url and region != "us-east-1"
+                location = {"CreateBucketConfiguration": {"LocationConstraint": region}} if is_stated else {}
+                client.create_bucket(Bucket=bucket, **location)
 
     def _read_body(self, uri: str, take: Callable[[Any], _T]) -> _T:
         """Retry a response that breaks off in its body, which boto3 does not."""
@@ -318,29 +313,6 @@ def _version_of(fingerprint: str) -> str:
     return fingerprint.split(":", 2)[2]
 
 
-def _location_of(settings: S3Options) -> dict[str, Any]:
-    """Return the region of a new bucket; Amazon rejects its default region if given explicitly."""
-    if settings.endpoint_url or settings.region == "us-east-1":
-        return {}
-    return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
-
-
-class _Connection(WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
-    pass
-
-
-class _TLSConnection(WatchedConnection, AWSHTTPSConnection):  # type: ignore[misc]
-    pass
-
-
-class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
-    ConnectionCls = _Connection
-
-
-class _TLSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
-    ConnectionCls = _TLSConnection
-
-
 @once_per_process
 def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
     client = _session(settings).client(
@@ -354,7 +326,7 @@ def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its cla
         config=_config(settings),
     )
     pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - no public way; a test notices
-    pools.update(http=_Pool, https=_TLSPool)
+    pools.update(watched_pools(WatchedConnection, AWSHTTPConnectionPool, AWSHTTPSConnectionPool))
     client.meta.events.register_first("needs-retry.s3", Retries(settings))
     return client
 

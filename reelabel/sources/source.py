@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from reelabel.errors import ObjectRefusedError, StoreUnavailableError, VideoRefusedError, VideoUnavailableError
-from reelabel.sources.object_info import changed, is_read_by_fsspec, scheme_of
+from reelabel.sources.object_info import ObjectInfo, changed, is_read_by_fsspec, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
-    from reelabel.sources.object_info import ObjectInfo
 
 _PIECE_BYTES = 8 * 1024**2
 
 
 class Source:
-    """One version of an object; also a `reelabel.sources.sparse_file.ByteSource`. Thread-safe.
-
-    Attributes:
-        info: Its URI, size and fingerprint.
-        max_wait_s: Seconds that reads may take; infinite if they need no time limit.
-    """
+    """One version of an object; also a `reelabel.sources.sparse_file.ByteSource`. Thread-safe."""
 
     info: ObjectInfo
     max_wait_s: float = math.inf
@@ -45,10 +38,9 @@ class Source:
         return pieces_of(self, 0, self.size_bytes)
 
     def copy_to(self, path: Path, *, max_bytes: int | None = None) -> int:
-        """Copy the whole object to a file, which is removed on failure; return its size.
+        """Copy it to a file, which is removed on failure; return its size.
 
-        Raises:
-            ObjectError: It has changed, or is larger than `max_bytes`.
+        Raises ObjectError if it has changed, or is larger than `max_bytes`.
         """
         self.info.require(fingerprint=None, max_bytes=max_bytes)
         with partial_file(path) as file:
@@ -73,7 +65,7 @@ class Objects(Protocol):
 
 
 class StoredSource(Source):
-    """An object on a server."""
+    """An object on a server; every method raises as `faults_of_one_object` does."""
 
     def __init__(self, objects: Objects, info: ObjectInfo) -> None:
         super().__init__(info)
@@ -81,19 +73,17 @@ class StoredSource(Source):
         self.max_wait_s = objects.max_wait_s(info.uri)
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a range; raise as `faults_of_one_object` does."""
         uri, fingerprint = self.info.uri, self.info.fingerprint
         with faults_of_one_object(uri):
             return self.objects.read_range(uri, start=start, size=size, fingerprint=fingerprint)
 
     def copy_to(self, path: Path, *, max_bytes: int | None = None) -> int:
-        """Download it; raise as `read` does."""
         uri, fingerprint = self.info.uri, self.info.fingerprint
         with faults_of_one_object(uri):
             return self.objects.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
 
     def check_unchanged(self) -> None:
-        """Look it up again, unless each read has checked the version; raises as `faults_of_one_object` does."""
+        """Look it up again, unless each read has checked the version."""
         if is_read_by_fsspec(self.info.uri):
             with faults_of_one_object(self.info.uri):
                 self.objects.stat(self.info.uri).require(fingerprint=self.info.fingerprint, max_bytes=None)
@@ -103,9 +93,8 @@ class StoredSource(Source):
 def faults_of_one_object(uri: str) -> Iterator[None]:
     """Make errors of a store about one video fail only that video: the store may still serve others, and the cache.
 
-    Raises:
-        VideoRefusedError: Access to the object is denied.
-        VideoUnavailableError: Its server is unavailable, and is not S3, whose outage concerns all videos.
+    Raises VideoRefusedError if access is denied, and VideoUnavailableError if a server other than S3 is unavailable: an
+    outage of S3 concerns all videos.
     """
     try:
         yield

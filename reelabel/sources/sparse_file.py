@@ -85,7 +85,6 @@ def read_ranges(source: ByteSource, spans: Sequence[ByteRange]) -> Iterator[byte
 
 
 def read_exactly(source: ByteSource, span: ByteRange) -> bytes:
-    """Read one range of a source; raise EOFError if that ends early."""
     data = source.read(span.start, span.size)
     if len(data) != span.size:
         raise EOFError(f"expected {span.size} bytes at {span.start}, got {len(data)}: the source ends early")
@@ -96,17 +95,13 @@ class SparseFile(Seekable):
     """A read-only binary file for `av.open` that fetches byte ranges on demand and caches them.
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
-    than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
-    of the file raises FallbackRequired, as one download is then faster. `read_at` is thread-safe, so several
-    demuxers may open the file. It waits for a range that is being prefetched only if it needs that range, and other
-    threads can read cached bytes meanwhile.
+    than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most of
+    the file raises FallbackRequired, as one download is then faster. `read_at` is thread-safe, so several demuxers may
+    open the file. It waits for a range that is being prefetched only if it needs that range, and other threads can read
+    cached bytes meanwhile.
 
-    Attributes:
-        size_bytes: Total length in bytes.
-        max_bytes: Bytes that may be fetched.
-        bytes_fetched: Bytes fetched from the source.
-        wait_s: Seconds spent waiting for the source.
-        failure: The exception raised by the source, which FFmpeg may have treated as the end of the file.
+    At most `max_bytes` are fetched. `wait_s` is the time spent waiting for the source, and `failure` the exception that
+    it raised, which FFmpeg may have treated as the end of the file.
     """
 
     def __init__(self, source: ByteSource, known: Iterable[CachedRange] = ()) -> None:
@@ -144,13 +139,12 @@ class SparseFile(Seekable):
         self.max_bytes = max(self.max_bytes, min(self.size_bytes, SMALL_BYTES))
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes; return no bytes only at the end of the file."""
         data = self.read_at(self._position, size)
         self._position += len(data)
         return data
 
     def read_at(self, position: int, size: int = -1) -> bytes:
-        """Read as `read` does, from a position, which is not kept."""
+        """Read from a position at most `size` bytes, none only at the end of the file."""
         if position >= self.size_bytes or size == 0:
             return b""
         with self._changed:
@@ -170,11 +164,7 @@ class SparseFile(Seekable):
 
     @contextmanager
     def reading_header(self) -> Iterator[None]:
-        """Read a header and an index: of a small file, all of it at once.
-
-        Raises:
-            Exception: Whatever the source has raised, which FFmpeg may have treated as the end of the file.
-        """
+        """Read a header and an index: of a small file, all of it at once. Raises what the source has raised."""
         self.allow_whole_if_small()
         try:
             yield

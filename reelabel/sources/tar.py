@@ -15,12 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.sources.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile
-from reelabel.sources.source import pieces_of
+from reelabel.sources.source import Source, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.source import Source
 
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(_BLOCK)
@@ -65,7 +64,6 @@ def read_tar(source: Source) -> MemberIndex:
 
 
 def open_tar_member(source: Source, member: Member) -> Content:
-    """Return the bytes of a member, which are a range of the archive."""
     return Content(
         size=member.size,
         version=member.version,
@@ -161,7 +159,11 @@ def _header(file: RangedFile, at: int) -> tarfile.TarInfo | None:
 
 def _member(file: RangedFile, header: tarfile.TarInfo, at: int, *, name: str, pax: dict[str, str]) -> _Unit:
     has_data = header.isreg() or header.type not in tarfile.SUPPORTED_TYPES
-    size = _pax_size(pax, at) if "size" in pax else header.size
+    size = header.size
+    if (stated := pax.get("size")) is not None:
+        if not (stated.isascii() and stated.isdecimal() and len(stated) < 19):  # noqa: PLR2004 - fits 64 bits
+            raise _DamageError(f"the member at byte {at:,} states a size of {stated[:20]!r}")
+        size = int(stated)
     if size < 0:
         raise _DamageError(f"the member at byte {at:,} states {size:,} bytes")
     start = _data_start(file, header, at)
@@ -186,13 +188,6 @@ def _refusal(header: tarfile.TarInfo, pax: dict[str, str]) -> str:
     if header.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse.") for key in pax):
         return "is stored with its holes left out; pack it without --sparse"
     return "" if header.isreg() else "is not a regular file"
-
-
-def _pax_size(pax: dict[str, str], at: int) -> int:
-    size = pax["size"]
-    if not (size.isascii() and size.isdecimal() and len(size) < 19):  # noqa: PLR2004 - fits 64 bits
-        raise _DamageError(f"the member at byte {at:,} states a size of {size[:20]!r}")
-    return int(size)
 
 
 def _pax_records(data: bytes, at: int) -> dict[str, str]:

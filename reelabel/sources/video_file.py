@@ -54,11 +54,9 @@ class VideoFile(Seekable):
         self.name = "video" if suffix.lower() in _IMAGE_SEQUENCES else f"video{suffix}"
 
     def reopen(self) -> VideoFile:
-        """Return the same file with a position of its own."""
         return VideoFile(self.descriptor, self.size_bytes, self.suffix)
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes; return no bytes only at the end of the file."""
         left = max(0, self.size_bytes - self._position)
         data = os.pread(self.descriptor, left if size < 0 else min(size, left), self._position)
         self._position += len(data)
@@ -67,15 +65,10 @@ class VideoFile(Seekable):
 
 @contextmanager
 def open_video_file(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile]:
-    """Open a file, or hold the bytes of a video in memory, for the duration of a `with` block.
+    """Open a file, or hold a video's bytes in memory, for a `with` block; a file that is open already is left open.
 
-    A file that is open already is left open.
-
-    Raises:
-        TypeError: It is neither a path nor bytes.
-        VideoMissingError: The file does not exist.
-        VideoRefusedError: The path is a URI.
-        VideoUnreadableError: It is not a regular file, or cannot be opened.
+    Raises TypeError if it is neither a path nor bytes, VideoMissingError, VideoRefusedError if the path is a URI, and
+    VideoUnreadableError if it is no regular file, or cannot be opened.
     """
     if isinstance(video, VideoFile):
         yield video

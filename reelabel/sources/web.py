@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from urllib3.exceptions import InvalidHeader
@@ -17,24 +17,20 @@ from urllib3.util import Retry
 
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
 from reelabel.per_process import once_per_process
-from reelabel.sources.cancel import Deadline
+from reelabel.sources.cancel import Cancellation, Deadline
+from reelabel.sources.connections import filtered_pools
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
 from reelabel.sources.source import partial_file
-from reelabel.sources.web_guard import filtered_pools
-from reelabel.sources.web_request import AttemptFailedError, Requests, open_response
+from reelabel.sources.web_request import AttemptFailedError, Requests, WebResponse, open_response
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
-    from typing import BinaryIO
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from reelabel.options import WebOptions
-    from reelabel.sources.cancel import Cancellation
-    from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]
 
@@ -69,10 +65,8 @@ class WebCopy:
     def take(self, answer: WebResponse) -> None:
         """Write the body of a response.
 
-        Raises:
-            AttemptFailedError: The body is incomplete.
-            ObjectChangedError: It belongs to another version.
-            ObjectTooLargeError: It exceeds the limit, whatever its header states.
+        Raises AttemptFailedError if it is incomplete, ObjectChangedError if it is of another version, and
+        ObjectTooLargeError, whatever its header states.
         """
         self._begin(answer)
         if answer.start is not None:
@@ -133,11 +127,10 @@ class Web:
 
     @property
     def max_wait_s(self) -> float:
-        """Maximum seconds that a request can take, including retries, before it fails."""
         return self._settings.total_timeout_s
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Return the metadata of an object: from its first byte, or from all if there is no length or version."""
+        """Look at an object's first byte, or read all of it if there is no length or version."""
 
         def look(ask: Ask) -> ObjectInfo | None:
             with ask(0, 0) as answer:
@@ -244,7 +237,6 @@ class _BusyServers:
         return now_s - self._since_s.setdefault(urlsplit(uri).netloc, now_s) < longest_s
 
     def answers(self, uri: str) -> None:
-        """Record that the server of an object has sent data."""
         self._since_s.pop(urlsplit(uri).netloc, None)
 
 

@@ -52,13 +52,10 @@ class AttemptFailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebResponse:
-    """A successful response for an object.
+    """A successful response for an object, whose URI is that of the request, as shown in messages.
 
-    Attributes:
-        uri: The requested URI, as shown in messages.
-        start: Position of the first byte in the body; None if the body is empty.
-        size_bytes: Size of the whole object; None if the server does not send it.
-        fingerprint: Made of the size, and the ETag or modification time; None if one of them is missing.
+    `start` is the position of the first byte in the body; None if the body is empty. The size is that of the whole
+    object. The fingerprint is made of the size, and the ETag or modification time; None if one of them is missing.
     """
 
     uri: str
@@ -89,13 +86,8 @@ def open_response(requests: Requests, uri: str, *, first: int | None, last: int 
     The range is from byte `first` to `last`, or the end; a `first` of None requests the whole object, as does one try
     if the range is refused.
 
-    Raises:
-        ReadingEndedError: The requests were cancelled.
-        StoreUnavailableError: The deadline passed.
-        AttemptFailedError: Another attempt may succeed.
-        ObjectMissingError: There is no such object, or no such host.
-        ObjectChangedError: The object does not match the conditions of the request.
-        VideoRefusedError: Access is denied by the settings or the server, or the response is invalid.
+    Raises as `Watchdog.check` does, AttemptFailedError if another attempt may succeed, ObjectMissingError,
+    ObjectChangedError, and VideoRefusedError if the settings or the server deny access, or the response is invalid.
     """
     shown = redact_uri(uri)
     if first is not None:

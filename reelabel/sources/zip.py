@@ -10,21 +10,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ArchiveUnreadableError
-from reelabel.sources.members import (
-    MAX_MEMBERS,
-    Content,
-    Member,
-    MemberIndex,
-    RangedFile,
-    plain_name,
-)
+from reelabel.sources.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile, plain_name
 from reelabel.sources.object_info import redact_uri
-from reelabel.sources.source import pieces_of
+from reelabel.sources.source import Source, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.sources.source import Source
 
 _TAIL_BYTES = 128 * 1024  # the central directory of a thousand members, in one read
 _LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")
@@ -59,8 +51,8 @@ def open_zip_member(source: Source, member: Member) -> Content:
         return _data_start(source, member)
 
     def copy() -> Iterator[bytes]:
-        check = _inflate if member.method else _verified
-        return check(source, member, pieces_of(source, begin(), member.packed_size))
+        pieces = pieces_of(source, begin(), member.packed_size)
+        return _verified(source, member, _inflated(source, member, pieces) if member.method else pieces)
 
     return Content(
         size=member.size,
@@ -122,18 +114,6 @@ def _data_start(source: Source, member: Member) -> int:
     return int(start)
 
 
-def _inflate(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress a member, never to more bytes than it has; check its length and CRC."""
-    left, crc = member.size, 0
-    for data in _inflated(source, member, pieces):
-        left, crc = left - len(data), zlib.crc32(data, crc)
-        if left < 0:
-            raise _contradiction(source, member, f"unpacks to more than the {member.size:,} bytes that it states")
-        yield data
-    if left or crc != member.crc:
-        raise _contradiction(source, member, "is damaged")
-
-
 def _inflated(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -148,12 +128,14 @@ def _inflated(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterat
 
 
 def _verified(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass on the bytes of a stored member, and check their CRC."""
-    crc = 0
+    """Pass on the bytes of a member, never more than it has, and check their number and CRC."""
+    left, crc = member.size, 0
     for piece in pieces:
-        crc = zlib.crc32(piece, crc)
+        left, crc = left - len(piece), zlib.crc32(piece, crc)
+        if left < 0:
+            raise _contradiction(source, member, f"unpacks to more than the {member.size:,} bytes that it states")
         yield piece
-    if crc != member.crc:
+    if left or crc != member.crc:
         raise _contradiction(source, member, "is damaged")
 
 

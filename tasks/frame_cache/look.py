@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import RangesIgnoredError, VideoError
 from reelabel.index import HeaderInfo, VideoIndex
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.opened import opened_object, stat_video
 from reelabel.sources.sparse_file import CachedRange
 

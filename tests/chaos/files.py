@@ -9,7 +9,7 @@ from reelabel.errors import ReelabelError
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.frames.frame_file import read_metadata
 from reelabel.seal import NO_KEY, embed_seal
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files, kind_of
 from tasks.manifest.plan_file import SHARDS_PER_FILE

@@ -6,7 +6,7 @@ import pytest
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.options import Sampling
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files
 from tasks.frame_cache.orphans import remove_orphans

@@ -1,4 +1,4 @@
-"""The columns that `PrepareVideo` adds to a row: the frames of each of its videos, and their metadata."""
+"""The columns that `PrepareVideo` adds to a row: frames of each video, decoded or held already, and metadata."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
+from reelabel.errors import SamplingRefusedError
+from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_FRAMES, VIDEO_META
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.optional import require
+from reelabel.sampling.registry import choose_indices, deviations_s
+from reelabel.sampling.spec import VideoProperties
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     from reelabel.result import Frames
+    from reelabel.sampling.options import Sampling
+
 
 _CHANNELS = 3
+_IMAGE_DIMENSIONS = 3
 
 
 class VideoMeta(TypedDict):
@@ -67,14 +74,10 @@ class PreparedRow(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFormat:
-    """The output format of frames.
+    """The output format of frames: `pil`, a list of images; `numpy`, one array; `packed`, that and metadata, for vLLM.
 
-    Attributes:
-        kind: `pil`, a list of images; `numpy`, one array; `packed`, an array and its metadata, as vLLM expects them.
-        channels_first: Arrays have shape (M, 3, H, W) instead of (M, H, W, 3).
-
-    Raises:
-        ConfigurationError: `pil` needs Pillow, which is not installed.
+    With `channels_first`, arrays have shape (M, 3, H, W) instead of (M, H, W, 3). Raises ConfigurationError if `pil`
+    needs Pillow, which is not installed.
     """
 
     kind: Literal["pil", "numpy", "packed"]
@@ -120,7 +123,6 @@ def frame_metadata(frames: Frames, source: str) -> VideoMeta:
 
 
 def failure_metadata(error: Exception, source: str) -> VideoMeta:
-    """Return the metadata of a failed video; `error_type` is the error's stable code."""
     code = getattr(error, "code", type(error).__name__)
     return {**no_frames(source), "failed": True, "error_type": code, "error": str(error)}
 
@@ -146,3 +148,109 @@ def object_column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
     for row, cell in enumerate(cells):
         objects[row] = cell
     return objects
+
+
+def held_videos(row: Mapping[str, Any]) -> list[Any]:
+    """Return the frames that a row's `video` or `video_frames` already holds, for each of its videos; none if empty.
+
+    Those of one video are images, an array (M, H, W, 3) or (M, 3, H, W), or a pair of either and its metadata; those of
+    several, a list of such.
+    """
+    for name in (VIDEO, VIDEO_FRAMES):
+        videos = _split_videos(row.get(name))
+        if any(len(frames_of(video)) for video in videos):
+            return videos
+    return []
+
+
+def frames_of(video: Any) -> Any:  # noqa: ANN401 - images or an array
+    return video[0] if isinstance(video, tuple) else video
+
+
+def _split_videos(cell: Any) -> list[Any]:  # noqa: ANN401 - whatever the column holds
+    if isinstance(cell, tuple):
+        return [cell]
+    if not isinstance(cell, list | np.ndarray) or len(cell) == 0:
+        return []
+    is_one = all(_is_image(item) for item in cell)
+    return [cell] if is_one else [*cell]
+
+
+def _is_image(item: Any) -> bool:  # noqa: ANN401 - whatever the column holds
+    return item.ndim == _IMAGE_DIMENSIONS if isinstance(item, np.ndarray) else not isinstance(item, list | tuple)
+
+
+def held_cells(row: Mapping[str, Any]) -> list[tuple[Any, VideoMeta]]:
+    """Return the frames of each video that a row holds already, and their metadata, of which times may be unknown."""
+    videos, metas = held_videos(row), row.get(VIDEO_META)
+    if metas is None or len(metas) != len(videos):
+        metas = [{}] * len(videos)
+    return [(video, _held_metadata(frames_of(video), meta or {})) for video, meta in zip(videos, metas, strict=True)]
+
+
+def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any, VideoMeta]:  # noqa: ANN401
+    """Choose by a dense sampler among the frames of one video: images, an array, or frames packed with metadata.
+
+    Returned in the format in which they came, with metadata. Times are those of its metadata, or of the packed ones.
+
+    Raises SamplingRefusedError if the sampler needs times that are unknown, or selects no frame.
+    """
+    frames, packed = frames_of(video), video[1] if isinstance(video, tuple) else None
+    times_s, positions = _times_s(len(frames), meta, packed or {}), meta["frame_indices"]
+    properties = _properties(len(frames), times_s, sampling)
+    chosen, deviations = choose_indices(sampling, properties), deviations_s(sampling, properties)
+    kept = frames[chosen] if isinstance(frames, np.ndarray) else [frames[at] for at in chosen]
+    picked: VideoMeta = {
+        **meta,
+        "video_num_frames": len(chosen),
+        "frame_timestamps": np.empty(0) if times_s is None else times_s[chosen],
+        "frame_indices": positions[chosen] if len(positions) == len(frames) else np.empty(0, np.int64),
+        "deviation_s": np.empty(0) if deviations is None else deviations,
+    }
+    if packed is None:
+        return kept, picked
+    indices = packed.get("frames_indices")
+    is_each = indices is not None and len(indices) == len(frames)
+    return (kept, packed | ({"frames_indices": [indices[at] for at in chosen]} if is_each else {})), picked
+
+
+def _times_s(count: int, meta: VideoMeta, packed: Mapping[str, Any]) -> npt.NDArray[np.float64] | None:
+    indices, fps = packed.get("frames_indices"), packed.get("fps")
+    times_s = meta["frame_timestamps"]
+    if len(times_s) == count:
+        return times_s
+    return np.asarray(indices, np.float64) / fps if indices is not None and len(indices) == count and fps else None
+
+
+def _properties(count: int, times_s: npt.NDArray[np.float64] | None, sampling: Sampling) -> VideoProperties:
+    if times_s is None:
+        if sampling.fps is not None or sampling.sampler not in {"num_frames", "uniform"}:
+            raise SamplingRefusedError(
+                f"The times of the frames are unknown, which the sampler {sampling.sampler} needs; use num_frames."
+            )
+        return VideoProperties(total_frames=count, fps=0.0, duration_s=0.0)
+    if not (np.isfinite(times_s).all() and (np.diff(times_s) >= 0).all()):
+        raise SamplingRefusedError("The times of the frames fall, or are no numbers; correct those of video_meta.")
+    length_s = float(times_s.max() - times_s.min())
+    fps = (count - 1) / length_s if length_s > 0 else 0.0
+    return VideoProperties(total_frames=count, fps=fps, duration_s=count / fps if fps else 0.0, times_s=times_s)
+
+
+def _held_metadata(frames: Any, known: Mapping[str, Any]) -> VideoMeta:  # noqa: ANN401 - images or an array
+    meta: Any = {**no_frames(""), "video_size": _size_of(frames), **known, "video_num_frames": len(frames)}
+    types = {"frame_timestamps": np.float64, "frame_indices": np.int64, "deviation_s": np.float64}
+    arrays = {name: np.asarray(meta[name], dtype) for name, dtype in types.items()}  # lists, if they come from Arrow
+    held: VideoMeta = meta | arrays | {"video_size": [*meta["video_size"]]}
+    return held
+
+
+def _size_of(frames: Any) -> list[int]:  # noqa: ANN401 - images, an array or an unknown type
+    if len(frames) == 0:
+        return [0, 0]
+    if hasattr(frames[0], "width") and hasattr(frames[0], "height"):
+        return [frames[0].width, frames[0].height]
+    shape: tuple[int, ...] = getattr(frames[0], "shape", ())
+    if len(shape) != _IMAGE_DIMENSIONS:
+        return [0, 0]
+    height, width = shape[:2] if shape[-1] == _CHANNELS else shape[1:]
+    return [width, height]

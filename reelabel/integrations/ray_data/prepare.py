@@ -5,20 +5,28 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from reelabel.errors import SamplingRefusedError, VideoRefusedError
+from reelabel.errors import VideoRefusedError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
-from reelabel.integrations.ray_data.cells import OutputFormat, failure_metadata, frame_metadata, object_column
-from reelabel.integrations.ray_data.frames_present import held_cells, held_videos, sample_frames
-from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
+from reelabel.integrations.chat_messages import mark_videos, read_messages
+from reelabel.integrations.ray_data.cells import (
+    OutputFormat,
+    failure_metadata,
+    frame_metadata,
+    held_cells,
+    held_videos,
+    object_column,
+    sample_frames,
+)
+from reelabel.integrations.ray_data.rows import MESSAGES, VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
 from reelabel.options import Limits, S3Options, WebOptions, check_options, conflict, option, read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
@@ -31,15 +39,13 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES, stat_video
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
-
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.rows import Video
     from reelabel.segment import Segment
 
     _Cell = tuple[Any, VideoMeta]
     _Key = tuple[Video, Segment]
+
 
 _FPS = 3.0
 # The size of Qwen's video processing: 768 of its patches.
@@ -186,20 +192,28 @@ class PrepareVideo:
         close_worker(self)
 
     def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
-        holds_frames = bool(held_videos(row))
-        if holds_frames and self.sample_frames_present:
-            return lambda: _row_of([self._sample_again(*held) for held in held_cells(row)])
-        if holds_frames and (self.bypass_if_frames_present or not names_video(row)):
-            return lambda: _row_of(held_cells(row))
         try:
-            videos = videos_of(row)
-            segment = segment_of(row, len(videos))
-        except VideoRefusedError as error:
+            cells = self._start_cells(row, worker)
+        except Exception as error:  # noqa: BLE001 - any error of one row is reported on it
             return partial(_row_of, [self._failed(error, source="")])
+        return lambda: _row_of(cells())
+
+    def _start_cells(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], list[_Cell]]:
+        holds_frames = bool(held_videos(row))
+        if holds_frames and (self.bypass_if_frames_present or self.sample_frames_present or not names_video(row)):
+            return self._held(row)
+        videos = videos_of(row)
+        segment = segment_of(row, len(videos))
         if not videos and holds_frames:  # messages of text alone
-            return lambda: _row_of(held_cells(row))
+            return self._held(row)
         starts = [self._start_video(video, segment, worker) for video in videos]
-        return lambda: _row_of([wait() for wait in starts])
+        return lambda: [wait() for wait in starts]
+
+    def _held(self, row: Mapping[str, Any]) -> Callable[[], list[_Cell]]:
+        cells = held_cells(row)
+        if self.sample_frames_present:
+            cells = [self._sample_again(*cell) for cell in cells]
+        return lambda: cells
 
     def _start_video(
         self, video: Video | VideoRefusedError, segment: Segment, worker: PrepareWorker
@@ -213,7 +227,7 @@ class PrepareVideo:
             return video, meta
         try:
             return sample_frames(video, meta, self.sampling)
-        except SamplingRefusedError as error:
+        except Exception as error:  # noqa: BLE001 - such as of metadata that hold anything
             return self._failed(error, source=meta["source"])
 
     def _wait(self, prepared: Callable[[], Frames], video: Video) -> _Cell:
@@ -254,11 +268,7 @@ class PrepareWorker:
     def __init__(self, options: PrepareVideo) -> None:
         attempts = options.retries + 1
         self._objects = ObjectStore(
-            replace(
-                options.s3,
-                read_timeout_s=options.timeout_s,
-                max_attempts=attempts,
-            ),
+            replace(options.s3, read_timeout_s=options.timeout_s, max_attempts=attempts),
             replace(options.web, timeout_s=options.timeout_s, max_attempts=attempts),
             buckets=options.read_buckets,
             allow_roots=options.allow_roots,
@@ -345,3 +355,59 @@ def _copies(options: PrepareVideo) -> DownloadCache:
     if options.cache_mode == "memory":
         return DownloadCache(memory_bytes=_UNLIMITED_BYTES)
     return DownloadCache(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)
+
+
+# A row with an error skips the stages of a processor, and its postprocess.
+_ERROR = "__inference_error__"
+
+
+class PrepareRequest:
+    """The `preprocess` of `ray.data.llm.build_processor` for requests about videos.
+
+    A request names its videos in `messages` or in a column, as for `PrepareVideo`. Their frames become its
+    `multimodal_data`, each video part of `messages` becomes the mark `{"type": "video"}`, and `video_meta` is added. If
+    a video fails, so does its request alone: Ray's column `__inference_error__` holds the error.
+
+    >>> build_processor(config, preprocess=PrepareRequest(ask, sampling={"num_frames": 8}))
+
+    Instances can be pickled; tasks of one process share decoding processes.
+    """
+
+    def __init__(
+        self,
+        preprocess: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        *,
+        has_video: bool = True,
+        **options: Any,  # noqa: ANN401 - those of PrepareVideo
+    ) -> None:
+        """Validate the options. No process is started yet.
+
+        Args:
+            preprocess: Makes a row's request: `messages`, `sampling_params` and others, which are added to the row;
+                None if rows are requests already.
+            has_video: Prepare videos; otherwise `preprocess` alone is called.
+            options: Those of `PrepareVideo`, except `output_format` and `pack_for_model`, which the engine decides.
+
+        Raises:
+            ConfigurationError: An option is invalid.
+        """
+        self._preprocess = preprocess
+        self._prepare = PrepareVideo(**options, pack_for_model=True) if has_video else None
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is added to a row."""
+        added = {**self._preprocess({**row})} if self._preprocess else {}
+        return added if self._prepare is None else added | self._add_videos({**row, **added}, self._prepare)
+
+    def _add_videos(self, request: Mapping[str, Any], prepare: PrepareVideo) -> dict[str, Any]:
+        prepared = prepare({name: [value] for name, value in request.items()})
+        [videos], [metas] = prepared["video"], prepared["video_meta"]
+        added = {"video_meta": metas}
+        if metas is None:
+            return added
+        if errors := [meta["error"] for meta in metas if meta["failed"]]:
+            return added | {_ERROR: " ".join(errors)}
+        added["multimodal_data"] = {"video": videos}
+        if request.get(MESSAGES) is not None:
+            added[MESSAGES] = mark_videos(read_messages(request[MESSAGES]))
+        return added

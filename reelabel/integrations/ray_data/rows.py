@@ -78,6 +78,8 @@ def _urls(messages: Any) -> list[str]:  # noqa: ANN401 - whatever the column hol
         return video_urls(read_messages(messages))
     except json.JSONDecodeError:
         raise VideoRefusedError("messages: the text is not JSON.") from None
+    except RecursionError:
+        raise VideoRefusedError("messages: nested too deeply.") from None
     except ValueError as error:
         raise VideoRefusedError(f"messages: {error}.") from None
 

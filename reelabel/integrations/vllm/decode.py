@@ -1,9 +1,13 @@
-"""Decode the bytes or the URL of a video that vLLM passes, in its own threads or in disposable processes."""
+"""Decode the bytes or the URL of a video that vLLM passes, in its own threads or in disposable processes.
+
+Options of vLLM's own loaders are translated to those of our samplers.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+from contextlib import suppress
 from functools import cache
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
@@ -18,12 +22,13 @@ from reelabel.errors import (
 )
 from reelabel.extract import extract_ranges
 from reelabel.frames.frame_file import is_sparse, read_frames
-from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.optional import require
 from reelabel.options import Limits, WebOptions, read_options
 from reelabel.per_process import once_per_process
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling, check_no_job_options
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
+from reelabel.sampling.spec import EVERY, SamplerSpec
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES
@@ -31,6 +36,8 @@ from reelabel.sources.source import StoredSource
 from reelabel.video import extract_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reelabel.result import Frames
 
 
@@ -47,9 +54,7 @@ _MEMORY_MIB = 4096
 def decode_video(data: bytes, **options: Any) -> Frames:  # noqa: ANN401
     """Decode sampled frames of the bytes of a video; options are those of `Sampling`, or of vLLM's own loaders.
 
-    Raises:
-        ConfigurationError: An option is unknown or invalid.
-        VideoError: The video cannot be used; see its code.
+    Raises ConfigurationError if an option is unknown or invalid, and VideoError.
     """
     return extract_frames(data, parse_sampling(options), pool=decode_pool())
 
@@ -62,9 +67,7 @@ def is_frame_file(data: bytes) -> bool:
 def read_frame_file(data: bytes) -> Frames:
     """Read a frame file; stored ranges of a video are decoded in a disposable process.
 
-    Raises:
-        FrameFileError: The file is damaged, or stores ranges and there are no decoding processes.
-        VideoError: The ranges cannot be decoded.
+    Raises FrameFileError if the file is damaged, or stores ranges and there are no such processes, and VideoError.
     """
     pool = decode_pool()
     frames = read_frames(data, pool=pool)
@@ -128,19 +131,10 @@ def decode_url(
 ) -> RemoteFrames | None:
     """Decode sampled frames of a remote video, reading only what they need.
 
-    Args:
-        url: An `https://` or `http://` URL.
-        options: Options of `reelabel.sampling.options.Sampling`.
-        hosts: Hosts that may be read, also after redirects; empty allows every public one.
-        timeout_s: Seconds to wait for a connection or for data.
-        max_bytes: Size of the largest video; None for any.
+    None if the video is small, or cannot be read by ranges: vLLM then downloads it, and reports any fault. Only `hosts`
+    may be read, also after redirects; if there are none, every public one. `timeout_s` is for a connection or for data.
 
-    Returns:
-        The frames; None if the video is small, or cannot be read by ranges: vLLM then downloads it, and reports any
-        fault.
-
-    Raises:
-        ConfigurationError: An option or a variable is invalid.
+    Raises ConfigurationError if an option or a variable is invalid.
     """
     sampling, objects = parse_sampling(options), _store(hosts, timeout_s, os.environ.get(NETWORKS_VARIABLE, ""))
     pool = decode_pool()
@@ -173,3 +167,79 @@ def _store(hosts: tuple[str, ...], timeout_s: float, networks: str) -> ObjectSto
         return ObjectStore(web=WebOptions(allow_hosts=hosts, timeout_s=timeout_s, allow_networks=allowed))
     except InvalidOptionError as error:
         raise ConfigurationError(f"The video cannot be read by ranges: {error.faults[0].clause}.") from None
+
+
+_INVALID = "Invalid media_io_kwargs of the video loader pyav_keyframes"
+# Options of vLLM whose value is fixed in this loader.
+_ALWAYS: dict[str, object] = {
+    "backend": "pyav",
+    "seek_mode": "exact",
+    "device": "cpu",
+    "overflow_strategy": "uniform",
+    "temporal_patch_size": 2,
+}
+# Defaults of vLLM's loaders, which clients send with any sampler.
+_NEUTRAL: dict[str, object] = {"fps": EVERY, "max_duration_s": 300, "frame_recovery": False}
+# Loaders that lower a larger max_frames to their maximum.
+_CLAMPING = frozenset({"qwen2_vl", "qwen3_vl", "glmga"})
+# Loaders for which -1 stands for their default.
+_DEFAULT_RATE = frozenset({"glm46v", "glm5_next", "embedding_gemma2", "llava_onevision2"})
+_LLAVA_MAX_FRAMES = 32
+
+
+def invalid_option(where: str, message: str) -> ConfigurationError:
+    return ConfigurationError(f"{_INVALID}: {where}: {message}.")
+
+
+def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the equivalent options of `Sampling`; raise ConfigurationError if there are none."""
+    given = dict(options)
+    specs = _samplers_in_use(given)
+    sampler = specs[0].name if specs else None
+    for name, always in _ALWAYS.items():
+        if given.get(name, always) == always:
+            given.pop(name, None)
+    for name in given.keys() & _ALWAYS.keys():
+        raise invalid_option(name, f"it is always {_ALWAYS[name]} here; leave it out")
+    _rename(given, "max_duration", "max_duration_s")
+    if sampler == "molmo2":
+        _translate_molmo2(given)
+    if given.get("fps") == EVERY and sampler in _DEFAULT_RATE:
+        del given["fps"]
+    if given.get("num_frames") == EVERY and sampler == "llava_onevision2":
+        given["num_frames"] = _LLAVA_MAX_FRAMES
+    if sampler in _CLAMPING and isinstance(most := given.get("max_frames"), int):
+        given["max_frames"] = min(most, int(dict(specs[0].at_most)["max_frames"]))
+    read = {option for spec in specs for option in (*spec.options, *(["frame_recovery"] if spec.choose else []))}
+    return {name: value for name, value in given.items() if name in read or value != _NEUTRAL.get(name, ...)}
+
+
+def _samplers_in_use(given: Mapping[str, Any]) -> list[SamplerSpec]:
+    names = [given.get("sampler", "keyframes")]
+    if names == ["auto"]:
+        names.append(given.get("dense_sampler", DEFAULT_DENSE_SAMPLER))
+    with suppress(ValueError, TypeError):
+        return [find_sampler(name) for name in names]
+    return []
+
+
+def _rename(given: dict[str, Any], theirs: str, ours: str) -> None:
+    if theirs not in given:
+        return
+    if ours in given:
+        raise invalid_option(theirs, f"it means the same as {ours}; leave one of them out")
+    given[ours] = given.pop(theirs)
+
+
+def _translate_molmo2(given: dict[str, Any]) -> None:
+    if "frame_sample_mode" in given and given["frame_sample_mode"] is None:  # as in vLLM, whose default it is
+        given["frame_sample_mode"] = "every_frame"
+    mode = given.get("frame_sample_mode", "uniform_last_frame")
+    rates = {name: given.pop(name) for name in ("max_fps", "sampling_fps") if name in given}
+    if mode == "every_frame":
+        given.pop("num_frames", None)
+        return
+    read = "sampling_fps" if mode == "fps" else "max_fps"
+    if read in rates:
+        given[read] = EVERY if read == "max_fps" and rates[read] is None else rates[read]
+        _rename(given, read, "fps")

@@ -51,10 +51,10 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
 
     @classmethod
     def load_bytes(cls, data: bytes, *, repeat_frames: bool = True, **options: Any) -> Video:  # noqa: ANN401
-        """Decode a video.
+        """Decode a video, or read a frame file, whose own picks are used.
 
         Args:
-            data: The bytes of a video file, or of a frame file, whose own picks are used.
+            data: The bytes of the file.
             repeat_frames: Repeat frames if there are fewer than requested.
             options: The other `media_io_kwargs`: options of `reelabel.sampling.options.Sampling`, or of vLLM's own
                 loaders where they mean the same.
@@ -62,10 +62,6 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
         Returns:
             Frames as shown to the model, shape (M, H, W, 3), uint8; and metadata with their actual times, as defined
             by `reelabel.integrations.vllm.video_input`.
-
-        Raises:
-            VLLMValidationError: An option is unknown or invalid.
-            VLLMUnprocessableEntityError: The video cannot be used.
         """
         if is_frame_file(data):
             return FrameFileLoader.load_bytes(data, repeat_frames=repeat_frames)
@@ -79,15 +75,7 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
 
     @classmethod
     def load_bytes(cls, data: bytes, *, repeat_frames: bool = True, **_options: Any) -> Video:  # noqa: ANN401
-        """Read a frame file, with its repeated picks or without.
-
-        Returns:
-            As `KeyframeLoader.load_bytes`.
-
-        Raises:
-            VLLMValidationError: PyArrow is not installed.
-            VLLMUnprocessableEntityError: The frame file is damaged.
-        """
+        """Read a frame file, with its repeated picks or without, as `KeyframeLoader.load_bytes` does."""
         with _vllm_errors():
             video = video_input(read_frame_file(data))
         return video if repeat_frames else drop_repeated_frames(video)
@@ -110,18 +98,10 @@ class RangeConnector(MediaConnector):  # type: ignore[misc]
     """`reelabel`: reads a remote video for the loader `pyav_keyframes` by ranges, and anything else as vLLM does."""
 
     def load_from_url(self, url: str, media_io: MediaIO[Any], *, fetch_timeout: int | None = None) -> Any:  # noqa: ANN401
-        """Load media, a video by ranges if they suffice."""
         video = self._load_by_ranges(url, media_io, fetch_timeout)
         return video or super().load_from_url(url, media_io, fetch_timeout=fetch_timeout)
 
-    async def load_from_url_async(
-        self,
-        url: str,
-        media_io: MediaIO[Any],
-        *,
-        fetch_timeout: int | None = None,
-    ) -> Any:  # noqa: ANN401
-        """Load media as `load_from_url` does, without blocking the event loop."""
+    async def load_from_url_async(self, url: str, media_io: MediaIO[Any], *, fetch_timeout: int | None = None) -> Any:  # noqa: ANN401
         by_ranges = partial(self._load_by_ranges, url, media_io, fetch_timeout)
         video = await asyncio.get_running_loop().run_in_executor(global_thread_pool, by_ranges)
         return video or await super().load_from_url_async(url, media_io, fetch_timeout=fetch_timeout)

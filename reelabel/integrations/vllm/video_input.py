@@ -20,19 +20,15 @@ _MILLISECONDS = 1000.0
 
 
 def video_input(frames: Frames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
-    """Convert frames and their true times to one item of `multi_modal_data["video"]`.
+    """Convert frames and their true times to one item of `multi_modal_data["video"]`; ValueError if there is none.
 
-    Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that
-    the frames are spread over. At a constant frame rate, indices count frames from the video's first, as in
-    vLLM's own loaders. At a variable rate, where an average could move a frame by any amount, indices count
-    milliseconds. In a segment, both count from its start, as if the video had been cut there.
+    Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that the frames
+    are spread over. At a constant frame rate, indices count frames from the video's first, as in vLLM's own loaders. At
+    a variable rate, where an average could move a frame by any amount, indices count milliseconds. In a segment, both
+    count from its start, as if the video had been cut there.
 
-    Returns:
-        Pixels as shown to the model, shape (M, H, W, 3), uint8, which may be those of `frames`; and the metadata of
-        vLLM's own loaders.
-
-    Raises:
-        ValueError: There is no frame.
+    Returns pixels as shown to the model, shape (M, H, W, 3), which may be those of `frames`, and metadata as of vLLM's
+    own loaders.
     """
     if not len(frames):
         raise ValueError("There is no frame to show.")
@@ -82,10 +78,9 @@ def _length(frames: Selection, fps: float) -> int:
 def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers
     """Adapt a video, as `video_input` returns it, to what the model's processor expects, by the model's configuration.
 
-    Returns:
-        The video, with repeated frames dropped for GLM, whose prompt has one placeholder per distinct frame;
-        and a single frame doubled for models that take frames in pairs, as their own padding would do it,
-        because some of their processors reject a single one.
+    Repeated frames are dropped for GLM, whose prompt has one placeholder per distinct frame. A single frame is doubled
+    for models that take frames in pairs, as their own padding would do it: some of their processors reject a single
+    one.
     """
     if str(config.model_type).startswith("glm"):
         video = drop_repeated_frames(video)

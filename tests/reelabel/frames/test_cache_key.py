@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 
 
 def test_indexes_of_other_videos_versions_and_parts_have_other_keys():

@@ -22,7 +22,7 @@ from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
-from reelabel.sources.index_keys import index_key
+from reelabel.sources.object_info import index_key
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import LONG, blank_packet, flag_as_keyframe
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere

@@ -18,7 +18,7 @@ from reelabel.index import NO_PTS
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK
-from reelabel.sources.index_keys import SCHEMA_VERSION
+from reelabel.sources.object_info import SCHEMA_VERSION
 from tests.frame_files import LOSSLESS, encoding_of, frame_file_of
 from tests.reelabel.frames.rewrite import rewrite
 

@@ -13,7 +13,7 @@ from reelabel.frames.frame_file import read_frames, read_metadata
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import NO_KEY, Seal, embed_seal
-from reelabel.sources.index_keys import SCHEMA_VERSION, index_key
+from reelabel.sources.object_info import SCHEMA_VERSION, index_key
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import LONG

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from reelabel.errors import InvalidReplyError, StoreUnavailableError
-from reelabel.pool.reading import RangeReader
+from reelabel.pool.process import RangeReader
 from reelabel.sources.sparse_file import BLOCK_BYTES, MAX_CONCURRENT_READS, CachedRange
 
 DATA = bytes(range(100))

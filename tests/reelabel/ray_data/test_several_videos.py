@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL.Image import fromarray
 
-from reelabel.integrations.ray_data.cells import object_column
-from reelabel.integrations.ray_data.frames_present import frames_of
+from reelabel.integrations.ray_data.cells import frames_of, object_column
 
 
 def test_rows_with_frames_are_left_alone(preparing, make_clip, server):
@@ -65,11 +64,32 @@ def test_a_row_may_name_its_videos_in_chat_messages(preparing, make_clip):
     messages = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": path}}]}]
     twice = [{"role": "user", "content": [*messages[0]["content"], *messages[0]["content"]]}]
 
-    got = preparing()({"messages": [json.dumps(messages), messages, "{", twice]})
+    got = preparing()({"messages": [json.dumps(messages), messages, "{", twice, "[" * 100_000]})
 
-    assert [[len(video) for video in videos] for videos in got["video"]] == [[4], [4], [0], [4, 4]]
+    assert [[len(video) for video in videos] for videos in got["video"]] == [[4], [4], [0], [4, 4], [0]]
     assert [meta["source"] for meta in got["video_meta"][3]] == [path, path]
     assert got["video_meta"][2][0]["error"] == "messages: the text is not JSON."
+    assert got["video_meta"][4][0]["error"] == "messages: nested too deeply."
+
+
+def test_a_row_with_anything_in_its_columns_fails_alone(preparing, make_clip):
+    frames, path = [np.zeros((4, 4, 3), np.uint8)] * 2, str(make_clip())
+    packed = np.stack(frames), {"frames_indices": [0, 1], "fps": "fast"}
+    rows = [
+        {"video": frames, "video_meta": [{"frame_timestamps": ["early", "late"]}]},
+        {"video": frames, "video_meta": 5},
+        {"video": ()},
+        {"video_uri": path, "start_s": 10**400},
+        {"video_uri": path},
+    ]
+    batch = {name: [row.get(name) for row in rows] for name in ("video", "video_meta", "video_uri", "start_s")}
+    sampling = {"sampler": "uniform", "num_frames": 2}
+
+    got = preparing()(batch)
+    again = preparing(sample_frames_present=True, sampling=sampling)({"video": [packed, frames]})
+
+    assert [[meta["failed"] for meta in metas] for metas in got["video_meta"]] == [[True]] * 4 + [[False]]
+    assert [[meta["failed"] for meta in metas] for metas in again["video_meta"]] == [[True], [False]]
 
 
 def test_messages_are_read_for_their_videos_alone(preparing, make_clip):

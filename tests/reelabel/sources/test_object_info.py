@@ -17,8 +17,9 @@ def test_paths_are_made_absolute_and_uris_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
 
-    paths = ("a/../b.mp4", "~/c.mp4", "s3://b/../k", "data:,a/../b")
-    assert [absolute_uri(path) for path in paths] == [f"{tmp_path}/b.mp4", "/home/me/c.mp4", *paths[2:]]
+    paths = ("a/../b.mp4", "~/c.mp4", "~draft.mp4", "s3://b/../k", "data:,a/../b")
+    absolute = [f"{tmp_path}/b.mp4", "/home/me/c.mp4", f"{tmp_path}/~draft.mp4"]
+    assert [absolute_uri(path) for path in paths] == [*absolute, *paths[3:]]
     with pytest.raises(ConfigurationError, match="is not UTF-8; rename it"):
         absolute_uri("caf\udce9.mp4")
 

@@ -6,8 +6,7 @@ from botocore.config import Config
 
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.options import Sampling
-from reelabel.sources.index_keys import index_key
-from reelabel.sources.object_info import unsigned_uri
+from reelabel.sources.object_info import index_key, unsigned_uri
 
 AT = "https://host.example/a%20clip.mp4"
 CHOSEN = "versionId=7&partNumber=2&response-content-type=video%2Fmp4"

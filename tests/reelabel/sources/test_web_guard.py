@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from infra.settings import StoreSettings, WebSettings
 from reelabel.errors import ObjectMissingError, StoreUnavailableError, VideoRefusedError
-from reelabel.sources import web_guard
+from reelabel.sources import connections
+from reelabel.sources.connections import is_public
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.web_guard import is_public
 from tests.reelabel.sources.web_server import serving
 
 
@@ -226,7 +226,7 @@ def deaf_port():
 
 
 def test_a_name_with_many_dead_addresses_fails_at_the_deadline(deaf_port, monkeypatch):
-    monkeypatch.setattr(web_guard, "_resolve", lambda *_: [f"127.0.0.{number}" for number in range(1, 61)])
+    monkeypatch.setattr(connections, "_resolve", lambda *_: [f"127.0.0.{number}" for number in range(1, 61)])
     started = time.monotonic()
 
     with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
@@ -236,7 +236,7 @@ def test_a_name_with_many_dead_addresses_fails_at_the_deadline(deaf_port, monkey
 
 def test_the_next_address_of_a_name_is_tried_if_the_first_one_is_dead(server, monkeypatch):
     server.add("/clip", body=b"clip")
-    monkeypatch.setattr(web_guard, "_resolve", lambda *_: ["127.0.0.9", "127.0.0.1"])
+    monkeypatch.setattr(connections, "_resolve", lambda *_: ["127.0.0.9", "127.0.0.1"])
 
     assert store_with(allow_private=True, timeout_s=2.7).read(f"http://two.example:{server.port}/clip") == b"clip"
 

@@ -4,7 +4,7 @@ import pytest
 
 from reelabel.errors import ConfigurationError
 from reelabel.integrations.vllm import decode
-from reelabel.integrations.vllm.media_options import translate_media_options
+from reelabel.integrations.vllm.decode import translate_media_options
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
 
