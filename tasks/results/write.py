@@ -94,20 +94,19 @@ class ShardResults:
         return {"jobs_labelled": len(self.results) + len(self.descriptions), "jobs_failed": len(self.failures)}
 
     def only(self, job_ids: Container[str]) -> ShardResults:
-        """Return the outcomes of some of the jobs, without the lease."""
+        """Return the outcomes of some of the jobs."""
         return replace(
             self,
             results=[each for each in self.results if each.job.job_id in job_ids],
             failures=[each for each in self.failures if each.job.job_id in job_ids],
             chunks=[each for each in self.chunks if each.job.job_id in job_ids],
             descriptions=[each for each in self.descriptions if each.job.job_id in job_ids],
-            lease=None,
         )
 
     def with_refused(self, refused: Mapping[str, Failure]) -> ShardResults:
         """Replace the outcomes of some jobs, by their ids, by failures."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
-        ended = replace(kept, failures=[*kept.failures, *refused.values()], lease=self.lease)
+        ended = replace(kept, failures=[*kept.failures, *refused.values()])
         report = self.report and self.report | {"tally": self.report["tally"] | ended.counts}
         return replace(ended, report=report)
 
