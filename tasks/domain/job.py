@@ -194,7 +194,7 @@ class View(NamedTuple):
         segment = "" if self.segment.is_whole else str(self.segment)
         shown = "" if self.shown == "first" else self.shown
         texts = json_digest(list(self.texts)) if self.texts else ""
-        return "\n".join(filter(None, (self.video_uri, segment, shown, texts)))
+        return "\0".join(filter(None, (self.video_uri, segment, shown, texts)))  # a sign that no URI may contain
 
 
 def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View, ...]:
