@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 _CLAIM = text(read_query("claim_shards"))
 _FREE = text(read_query("free_shards"))
 _RENEW = text(read_query("renew_leases"))
-_RELEASE_ALL = text(read_query("release_leases"))
-_EXPIRE_ALL = text(read_query("expire_leases"))
+_END_ALL = text(read_query("end_leases"))
 
 
 class Work(StrEnum):
@@ -102,7 +101,7 @@ def release(engine: Engine, lease: Lease, *, message: str, **columns: Any) -> No
 def release_all(engine: Engine, holder: str) -> None:
     """Release all leases of a holder, including one whose claim succeeded although its reply was lost."""
     with database_errors(), engine.begin() as connection:
-        connection.execute(_RELEASE_ALL, {"holder": holder})
+        connection.execute(_END_ALL, {"holder": holder, "has_died": False})
 
 
 def holder_name(host: str, process: str | None) -> str:
@@ -116,7 +115,7 @@ def holder_name(host: str, process: str | None) -> str:
 
 def expire_all(connection: Connection, holder: str) -> None:
     """Expire all leases of a dead holder; each counts as a failed attempt, as if it had expired by itself."""
-    connection.execute(_EXPIRE_ALL, {"holder": holder})
+    connection.execute(_END_ALL, {"holder": holder, "has_died": True})
 
 
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values
