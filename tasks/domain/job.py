@@ -135,7 +135,7 @@ class Job:
                 "choices": list(self.choices),
                 "start_s": self.start_s,
                 "end_s": self.end_s,
-                "messages": _canonical(self.messages),
+                "messages": self.messages and json.loads(self.messages, object_hook=_without_signatures),
                 "system_prompt": self.system_prompt,
                 **{name: value for name, value in added_later.items() if value is not None},
             },
@@ -163,10 +163,6 @@ class Shard:
     def video_uris(self) -> tuple[str, ...]:
         """URIs of the videos and images, each once, in order of first appearance."""
         return tuple(dict.fromkeys(medium.uri for job in self.jobs for medium in job.shown))
-
-
-def _canonical(messages: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    return None if messages is None else json.loads(messages, object_hook=_without_signatures)
 
 
 def _without_signatures(part: dict[str, Any]) -> dict[str, Any]:

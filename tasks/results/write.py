@@ -127,7 +127,11 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults])
     with database_errors(), engine.begin() as connection:
         # Every writer locks shards in the order of their leases, to avoid deadlocks.
         in_order = sorted(shards, key=attrgetter("fence"))
-        ended = [shard for shard in in_order if _finish(connection, shard)]
+        ended = [
+            shard
+            for shard in in_order
+            if shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
+        ]
         if ended:
             _write(connection, run, ended)
 
@@ -147,10 +151,6 @@ def _refused(engine: Engine, run: RunKey, shard: ShardResults) -> dict[str, Fail
             finally:
                 connection.rollback()
     return refused
-
-
-def _finish(connection: Connection, shard: ShardResults) -> bool:
-    return shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
 
 
 def _write(connection: Connection, run: RunKey, shards: Sequence[ShardResults]) -> None:
@@ -330,7 +330,11 @@ class ShardWriter:
     def _take(self) -> list[_Waiting]:
         """Take waiting shards in order, as many as fit into a transaction, but at least one."""
         group: list[_Waiting] = []
-        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= _MAX_LOCKS):
+        jobs = 0
+        while self._gathered:
+            jobs += len(self._gathered[0][0].outcomes)
+            if group and jobs > _MAX_LOCKS:
+                break
             group.append(self._gathered.popleft())
         return group
 
@@ -362,8 +366,3 @@ class ShardWriter:
             write_shards(self.engine, run=self.run, shards=[shards[0].with_refused(refused)])
             return refused
         return {}
-
-
-def _jobs(waiting: _Waiting) -> int:
-    shard, _ = waiting
-    return len(shard.outcomes)
