@@ -189,5 +189,5 @@ def _read_handed_over(queue: ShardQueue, leased: LeasedShard, spec: RunSpec) -> 
         return queue.run_or_release(leased, partial(queue.retry_with_files, leased.plan, read))
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
-        queue.run_or_release(leased, partial(queue.finish, leased.lease, state="planned"))
+        retry_outage(queue.keeper.release, leased.lease, message=error.message, state="planned")
         return None

@@ -61,12 +61,11 @@ def spec_cells(spec: CandidateScore) -> list[str]:
 
 def group_cells(group: GroupScore) -> list[str]:
     """Return a group's row under GROUP_COLUMNS."""
-    accuracy = share_cell(group.accuracy)
     return [
         escape_controls(group.title),
         escape_controls(group.spec),
         f"{group.jobs:,}",
-        accuracy,
+        share_cell(group.accuracy),
         *difference_cells(group.difference),
     ]
 

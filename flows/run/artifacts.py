@@ -106,13 +106,10 @@ def publish_results(
         )
         if failures:
             rows = [{name: escape_controls(value) for name, value in failure.items()} for failure in failures]
-            failed = report.failures
-            first = (
-                f"The first {len(failures):,} of {failed:,} failed jobs" if failed > len(failures) else "Failed jobs"
-            )
-            create_table_artifact(
-                key="reelabel-failures", table=rows, description=_plain(f"{first} of dataset {dataset}")
-            )
+            is_all = report.failures <= len(failures)
+            which = "Failed jobs" if is_all else f"The first {len(failures):,} of {report.failures:,} failed jobs"
+            about = _plain(f"{which} of dataset {dataset}")
+            create_table_artifact(key="reelabel-failures", table=rows, description=about)
         if page:
             create_link_artifact(key="reelabel-page", link=page, link_text=page, description="Report of the run")
 

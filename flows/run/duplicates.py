@@ -147,8 +147,8 @@ def _described_jobs(part: pl.DataFrame, versions: pl.DataFrame, videos: ObjectSt
     questions = part.select(
         *(ROW, "job_id", "video_uri"),
         job_digests(without_questions(part)).alias("video_digest"),
-        # The task may decide how frames are sampled.
-        pl.concat_str(job_digests(question), pl.col("task").fill_null(""), separator=" ").alias("question"),
+        # The tags may decide how frames are sampled.
+        pl.concat_str(job_digests(question), pl.col("task", "subtask").fill_null(""), separator="\0").alias("question"),
     )
     described = questions.join(versions, on="video_digest")
     shown = described["video_uri"].unique().sort()

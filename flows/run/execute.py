@@ -50,11 +50,11 @@ from tasks.results.lake.export import export_ended_runs
 from tasks.results.pending import count_reused_ids, refresh_annotations
 from tasks.results.read import failures_of_run
 from tasks.results.runs import LOST, cancel_run, close_lost_runs, close_run, read_run
-from tasks.results.summary import count_low_mass, read_order, warn_of_low_mass
+from tasks.results.summary import warn_of_labels
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from prefect import State
     from sqlalchemy import Engine
@@ -119,7 +119,7 @@ def execute_run(
         stack.enter_context(logged(run=run.key.run_id))
         stack.enter_context(run_traced(run.key.run_id, request.kind))
         with _interruption_recorded(run), full_disk_named(settings.home):
-            planner = Planner.of(run)
+            planner = Planner(run)
             report = _answer_jobs(planner, progress)
             columns = _record(run, progress, report)
         _export(run)
@@ -282,8 +282,8 @@ def _publish(run: Run, report: AuditReport, columns: dict[str, Any]) -> None:
         warnings=[
             *run.prepared.warnings,
             *_report_rejects(run),
-            *(_warn_of_answers(run) if asks else ()),
-            *_warn_of_coverage(columns["coverage"]),
+            *_log_warnings(retry_outage(warn_of_labels, database, run_id=run_id) if asks else []),
+            *_log_warnings([f"{warning}; see {DOCS_PAGE}" for warning in coverage_warnings(columns["coverage"])]),
         ],
         page=write_report_page(database, run_id, run.settings),
         failures=retry_outage(failures_of_run, database, run_id, limit=_FAILURES_SHOWN),
@@ -318,16 +318,6 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
         return None
     get_run_logger().info("Report written to %s", uri)
     return page_link(settings.report.base_url, run_id) if settings.report.base_url else None
-
-
-def _warn_of_answers(run: Run) -> list[str]:
-    order = retry_outage(read_order, run.database, run_id=run.key.run_id)
-    low_mass = retry_outage(count_low_mass, run.database, run_id=run.key.run_id)
-    return _log_warnings([each for each in (order.warning if order else "", warn_of_low_mass(low_mass)) if each])
-
-
-def _warn_of_coverage(coverage: Mapping[str, int]) -> list[str]:
-    return _log_warnings([f"{warning}; see {DOCS_PAGE}" for warning in coverage_warnings(coverage)])
 
 
 def _log_warnings(warnings: list[str]) -> list[str]:

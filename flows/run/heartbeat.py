@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from prefect.events import emit_event
@@ -41,7 +40,7 @@ def heartbeat(database: Engine, run_id: UUID, progress: Progress, *, beat_s: flo
     def beat() -> None:
         while not ended.wait(beat_s):
             # If the database is briefly unavailable, the run itself reports it.
-            with contextlib.suppress(ReelabelError):
+            with suppress(ReelabelError):
                 record_heartbeat(database, run_id)
             alarm.check()
 

@@ -97,7 +97,7 @@ class Planner:
     """
 
     run: Run
-    audited_jobs: JobTable
+    audited_jobs: JobTable = field(init=False)
     done_before: list[int] = field(default_factory=list)
     chosen: int | None = None
     notes: tuple[str, ...] = ()
@@ -105,10 +105,8 @@ class Planner:
     _jobs: int = 0
     _shards: int = 0
 
-    @classmethod
-    def of(cls, run: Run) -> Planner:
-        """Return a planner without a plan."""
-        return cls(run, audited_jobs=run.jobs)
+    def __post_init__(self) -> None:
+        self.audited_jobs = self.run.jobs
 
     def plan(self) -> Plan | None:
         """Join the open plan of the same manifest and spec, or make one; open the run's row the first time.

@@ -222,15 +222,18 @@ class JobSelector:
 
 
 def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:
-    """Describe which ids are not in the manifest; write many of them to a file in `folder`."""
+    """Describe which ids are not in the manifest; write many of them to a file in `folder`, if possible."""
     shown = ", ".join(unknown[:_SHOWN_IDS])
-    verb = "is" if len(unknown) == 1 else "are"
+    counted = f"{pluralize(len(unknown), 'job id')} {'is' if len(unknown) == 1 else 'are'}"
     if len(unknown) <= _SHOWN_IDS:
-        return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest: {shown}"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder.resolve() / "unknown-ids.txt"
-    path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
-    return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
+        return f"{counted} not in the manifest: {shown}"
+    sentence, path = f"{counted} not in the manifest, such as {shown}", folder.resolve() / "unknown-ids.txt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
+    except OSError:  # the folder cannot be written, as in a container
+        return sentence
+    return f"{sentence} (full list: {path})"
 
 
 def store_ids(ids: Sequence[str], objects: ObjectStore, root: str) -> str:

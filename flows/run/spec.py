@@ -171,7 +171,8 @@ def _resolve_native(
     """Replace `native`, also where it is the default, by the sampler that the model was trained with."""
     if options["sampler"] == NATIVE:
         options = options | {"sampler": model_info.native_sampler}
-        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and _sets_num_frames(usual))
+        is_usual = isinstance(usual, Sampling) or "num_frames" in usual.model_fields_set
+        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and is_usual)
         if model_info.native_frames and not is_set:
             options["num_frames"] = model_info.native_frames
     if _dense_sampler(options) == NATIVE:
@@ -248,10 +249,6 @@ def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions)
 
 def _options_of(sampling: Sampling | SamplingSettings) -> dict[str, Any]:
     return sampling.to_dict() if isinstance(sampling, Sampling) else sampling.model_dump()
-
-
-def _sets_num_frames(usual: Sampling | SamplingSettings) -> bool:
-    return isinstance(usual, Sampling) or "num_frames" in usual.model_fields_set
 
 
 def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prefect.client.orchestration import get_client
@@ -52,7 +52,7 @@ def deploy_flows(
             raise ConfigurationError(f"{name} would fail each time: {error.message}")
         if not dry_run:
             for pool in {plan.pool for plan in plans} - types.keys():
-                with contextlib.suppress(ObjectAlreadyExists):
+                with suppress(ObjectAlreadyExists):
                     client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
             for plan in plans:
                 plan.apply(client)

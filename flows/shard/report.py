@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flows.shard.context import ShardOutcome
     from reelabel.sampling.options import Sampling
     from tasks.description.described import DescribedVideo
-    from tasks.domain import Answer, Failure, JobResult, View, WallClockProfile
+    from tasks.domain import Answer, Failure, JobResult, WallClockProfile
     from tasks.frame_cache.extractor import ExtractedVideo
     from tasks.plans.extracted import ExtractedShard
     from tasks.results.write import RunKey, ShardResults, ShardWriter
@@ -173,12 +173,8 @@ def _count_coverage(results: Iterable[JobResult], sampling: Sampling) -> dict[st
     """Count segments answered from keyframes by coverage, except for tasks that keyframes always suit."""
     by_keyframes = [each for each in results if each.provenance.sampler == "keyframes"]
     shown = {views_of(each.job, sampling): each.provenance.coverage for each in by_keyframes}
-    return count_reasons(coverage for views, coverage in shown.items() if any(_by_video(view) for view in views))
-
-
-def _by_video(view: View) -> bool:
-    """Return whether keyframes were shown because of the video, and not because of the job."""
-    return view.shown not in ("keyframes", "image")
+    by_job = {"keyframes", "image"}  # passes that show keyframes whatever the video
+    return count_reasons(coverage for views, coverage in shown.items() if {view.shown for view in views} - by_job)
 
 
 def _log_failures(failures: Sequence[Failure], run: RunKey) -> None:

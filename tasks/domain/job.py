@@ -135,7 +135,7 @@ class Job:
                 "choices": list(self.choices),
                 "start_s": self.start_s,
                 "end_s": self.end_s,
-                "messages": _canonical(self.messages),
+                "messages": self.messages and json.loads(self.messages, object_hook=_without_signatures),
                 "system_prompt": self.system_prompt,
                 **{name: value for name, value in added_later.items() if value is not None},
             },
@@ -165,10 +165,6 @@ class Shard:
         return tuple(dict.fromkeys(medium.uri for job in self.jobs for medium in job.shown))
 
 
-def _canonical(messages: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    return None if messages is None else json.loads(messages, object_hook=_without_signatures)
-
-
 def _without_signatures(part: dict[str, Any]) -> dict[str, Any]:
     return {
         name: unsigned_uri(value) if name in _URLS and isinstance(value, str) else value for name, value in part.items()
@@ -194,7 +190,7 @@ class View(NamedTuple):
         segment = "" if self.segment.is_whole else str(self.segment)
         shown = "" if self.shown == "first" else self.shown
         texts = json_digest(list(self.texts)) if self.texts else ""
-        return "\n".join(filter(None, (self.video_uri, segment, shown, texts)))
+        return "\0".join(filter(None, (self.video_uri, segment, shown, texts)))  # a sign that no URI may contain
 
 
 def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View, ...]:

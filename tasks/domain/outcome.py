@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
@@ -18,6 +18,8 @@ from tasks.domain.record import Json, Merge, column, merge_records, merged, with
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reelabel.errors import JobError
+    from reelabel_engine.protocol import Rejected
     from tasks.domain.job import Job, Medium
     from tasks.domain.provenance import FrameProvenance
 
@@ -183,19 +185,6 @@ class JobResult:
         return None if chosen is None else self.job.choices[chosen]
 
 
-class Cause(Protocol):
-    """Why a job failed: a `JobError`, or the failure of a question, which has the same attributes."""
-
-    @property
-    def stage(self) -> str: ...
-
-    @property
-    def code(self) -> str: ...
-
-    @property
-    def message(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A job that has no label.
@@ -216,7 +205,7 @@ class Failure:
     chunks: ChunkCounts | None = None
 
     @classmethod
-    def of(cls, cause: Cause, job: Job, shard_index: int, *, fingerprint: str | None = None) -> Self:
+    def of(cls, cause: JobError | Rejected, job: Job, shard_index: int, *, fingerprint: str | None = None) -> Self:
         return cls(
             job=job,
             stage=Stage(cause.stage),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
@@ -113,8 +113,4 @@ def _is_before(info: ObjectInfo, time: datetime | None) -> bool:
 
 def _hour(info: ObjectInfo) -> datetime:
     assert info.modified is not None  # always known for S3 and folders
-    return info.modified - timedelta(
-        minutes=info.modified.minute,
-        seconds=info.modified.second,
-        microseconds=info.modified.microsecond,
-    )
+    return info.modified.replace(minute=0, second=0, microsecond=0)

@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from uuid import UUID
 
-    from sqlalchemy import ColumnElement, Connection, Engine
+    from sqlalchemy import Connection, Engine
 
 
 _CLAIM = text(read_query("claim_shards"))
 _FREE = text(read_query("free_shards"))
 _RENEW = text(read_query("renew_leases"))
-_RELEASE_ALL = text(read_query("release_leases"))
-_EXPIRE_ALL = text(read_query("expire_leases"))
+_END_ALL = text(read_query("end_leases"))
 
 
 class Work(StrEnum):
@@ -90,22 +89,19 @@ def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[i
         return set(connection.execute(_RENEW, columns | {"lease_s": lease_s}).scalars())
 
 
-def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
-    """Release a shard in the state in which it was claimed, unless the lease was lost.
-
-    A `message` counts as a failed attempt.
-    """
-    columns: dict[str, Any] = {"claimed_for": None, "lease_until": None}
-    if message:
-        columns |= {"attempts": SHARD.c.attempts + 1, "message": message}
+def release(engine: Engine, lease: Lease, *, message: str, **columns: Any) -> None:  # noqa: ANN401 - column values
+    """Release a shard after a failed attempt, unless the lease was lost; `columns` are values of other columns."""
+    row = (SHARD.c.plan_id == lease.plan_id) & (SHARD.c.shard_index == lease.shard_index)
+    is_held = row & (SHARD.c.token == lease.token) & SHARD.c.lease_until.is_not(None)
+    failed = {"attempts": SHARD.c.attempts + 1, "message": message, "claimed_for": None, "lease_until": None, **columns}
     with database_errors(), engine.begin() as connection:
-        connection.execute(update(SHARD).where(_held(lease)).values(columns))
+        connection.execute(update(SHARD).where(is_held).values(failed))
 
 
 def release_all(engine: Engine, holder: str) -> None:
     """Release all leases of a holder, including one whose claim succeeded although its reply was lost."""
     with database_errors(), engine.begin() as connection:
-        connection.execute(_RELEASE_ALL, {"holder": holder})
+        connection.execute(_END_ALL, {"holder": holder, "has_died": False})
 
 
 def holder_name(host: str, process: str | None) -> str:
@@ -119,7 +115,7 @@ def holder_name(host: str, process: str | None) -> str:
 
 def expire_all(connection: Connection, holder: str) -> None:
     """Expire all leases of a dead holder; each counts as a failed attempt, as if it had expired by itself."""
-    connection.execute(_EXPIRE_ALL, {"holder": holder})
+    connection.execute(_END_ALL, {"holder": holder, "has_died": True})
 
 
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values
@@ -150,11 +146,6 @@ def finish_alone(engine: Engine, lease: Lease, *, state: str, message: str = "")
     """Move a shard to its next state in a transaction of its own; see `finish`."""
     with database_errors(), engine.begin() as connection:
         finish(connection, lease, state=state, message=message)
-
-
-def _held(lease: Lease) -> ColumnElement[bool]:
-    row = (SHARD.c.plan_id == lease.plan_id) & (SHARD.c.shard_index == lease.shard_index)
-    return row & (SHARD.c.token == lease.token) & SHARD.c.lease_until.is_not(None)
 
 
 _RENEWALS_PER_LEASE = 3
@@ -206,10 +197,10 @@ class LeaseKeeper:
         with self._lock:
             self._held.pop(lease.token, None)
 
-    def release(self, lease: Lease, *, message: str) -> None:
-        """Release a shard, counting a failed attempt with its reason."""
+    def release(self, lease: Lease, *, message: str, **columns: Any) -> None:  # noqa: ANN401 - column values
+        """Release a shard after a failed attempt; see `release`."""
         self.forget(lease)
-        release(self._engine, lease, message=message)
+        release(self._engine, lease, message=message, **columns)
 
     def _renew(self) -> None:
         # After an outage, renew at once: another worker may claim any shard whose lease has expired.

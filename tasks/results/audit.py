@@ -154,11 +154,19 @@ def audit_jobs(
 
     Data frames have the manifest's columns, `row` and `job_digest`; `raw` is that of `write_listing`.
     """
-    seen = _SeenIds()
-    with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
+    # Hashes, as they are copied: to group ten million ids in Postgres would take longer than all else.
+    seen = [pl.Series([], dtype=pl.UInt64)]
+
+    def noted() -> Iterator[pl.DataFrame]:
+        for frame in to_data_frames(jobs):
+            seen.append(frame["job_id"].hash())
+            yield frame
+
+    with temp_job_table(engine, noted(), columns=KEYS) as connection:
         connection.execute(_JOB_AUDIT)
         connection.execute(_AUDIT, scope.key)
-        if seen.may_repeat:
+        hashes = pl.concat(seen)
+        if hashes.is_duplicated().any():
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
         chunks, chunks_failed = connection.execute(_CHUNKS, scope.key).one()
@@ -167,33 +175,13 @@ def audit_jobs(
         if listing:
             write_listing(connection, listing, raw=raw)
     return replace(
-        _report(seen.count, rows),
+        _report(len(hashes), rows),
         chunks=chunks,
         chunks_failed=chunks_failed,
         describes=bool(describes),
         low_mass=figures["low_mass"],
         copied=figures["copied"],
     )
-
-
-class _SeenIds:
-    """Hashes of ids as they are copied: to group ten million ids in Postgres would take longer than all else."""
-
-    def __init__(self) -> None:
-        self._hashes = [pl.Series([], dtype=pl.UInt64)]
-
-    def hashing(self, jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        for frame in to_data_frames(jobs):
-            self._hashes.append(frame["job_id"].hash())
-            yield frame
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self._hashes))
-
-    @property
-    def may_repeat(self) -> bool:
-        return pl.concat(self._hashes).is_duplicated().any()
 
 
 def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:

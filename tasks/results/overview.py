@@ -58,7 +58,7 @@ class RunStatus:
     @property
     def remaining_s(self) -> float | None:
         """Seconds that the remaining jobs take at this rate; None if unknown."""
-        if self.state != "running" or not self.ended:
+        if self.state != "running" or not self.jobs_per_s:
             return None
         return (self.jobs - self.ended) / self.jobs_per_s
 

@@ -24,24 +24,18 @@ if TYPE_CHECKING:
 # Which rows of a table are past their retention.
 Rule: TypeAlias = "Callable[[Table], ColumnElement[bool]]"
 
-# Names of lists of ids and of pages, as URIs end; no other files may be removed.
-SELECTION = re.compile(r"/[0-9a-f]{16}\.txt$")
-PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(html|csv)$")
+# Whether a URI ends as that of a list of ids or of a page; no other files may be removed.
+SELECTION = re.compile(r"/[0-9a-f]{16}\.txt$").search
+PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(html|csv)$").search
 
 
 def remove_old_files(
-    objects: ObjectStore, folder_uri: str, names: re.Pattern[str], *, age: timedelta, dry_run: bool = False
+    objects: ObjectStore, folder_uri: str, may_go: Callable[[str], object], *, age: timedelta, dry_run: bool = False
 ) -> int:
-    """Remove the files of a folder whose URIs match a pattern and that are older than `age`; return their number.
+    """Remove the files of a folder that may go, by their URIs, and are older than `age`; return their number.
 
     The folder may be local (`file://`), and may be missing. With `dry_run`, only count.
     """
-    return _remove_files(objects, folder_uri, age, lambda uri: names.search(uri) is not None, dry_run=dry_run)
-
-
-def _remove_files(
-    objects: ObjectStore, folder_uri: str, age: timedelta, may_go: Callable[[str], bool], *, dry_run: bool
-) -> int:
     before, count = datetime.now(UTC) - age, 0
     for info in objects.list(folder_uri):
         if info.modified is not None and info.modified < before and may_go(info.uri):
@@ -73,7 +67,7 @@ def remove_plans(
         return uri.rpartition("/plans/")[2].partition("/")[0] not in known
 
     folder_uri = f"{root_uri.rstrip('/')}/plans"
-    return len(gone), _remove_files(objects, folder_uri, age, has_no_plan, dry_run=dry_run)
+    return len(gone), remove_old_files(objects, folder_uri, has_no_plan, age=age, dry_run=dry_run)
 
 
 def _is_over(age: timedelta) -> ColumnElement[bool]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tasks.domain import Job
 
 _FAILURES = text(read_query("failures_by_code"))
-_IS_CURRENT = and_(RESULT.c.job_id == MANIFEST_JOBS.c.job_id, RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
+IS_CURRENT = and_(RESULT.c.job_id == MANIFEST_JOBS.c.job_id, RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,7 @@ def _scores(connection: Connection, rows: ColumnElement[bool]) -> tuple[TaskScor
             func.count(MANIFEST_JOBS.c.answer).label("known"),
             func.count().filter(RESULT.c.label == MANIFEST_JOBS.c.answer).label("correct"),
         )
-        .join(RESULT, _IS_CURRENT)
+        .join(RESULT, IS_CURRENT)
         .where(rows)
         .group_by(MANIFEST_JOBS.c.task)
         .order_by(MANIFEST_JOBS.c.task)
@@ -197,19 +197,12 @@ def _order(figures: RowMapping) -> OrderScore | None:
     )
 
 
-def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
-    """Read the effect of the order of choices on the labels of a run; None if it showed one order only."""
-    return _order(_figures_of_run(engine, run_id))
-
-
-def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
-    """Count the labels of a run below `LOW_CHOICE_MASS`."""
-    return int(_figures_of_run(engine, run_id)["low_mass"])
-
-
-def _figures_of_run(engine: Engine, run_id: UUID) -> RowMapping:
+def warn_of_labels(engine: Engine, *, run_id: UUID) -> list[str]:
+    """Return clauses that warn of the labels of a run: of those that position decided, and those of a low mass."""
     with database_errors(), engine.connect() as connection:
-        return connection.execute(_figures().where(RESULT.c.run_id == run_id)).mappings().one()
+        figures = connection.execute(_figures().where(RESULT.c.run_id == run_id)).mappings().one()
+    order = _order(figures)
+    return [*filter(None, (order.warning if order else "", warn_of_low_mass(figures["low_mass"])))]
 
 
 def read_figures(connection: Connection, rows: ColumnElement[bool]) -> RowMapping:
@@ -218,7 +211,7 @@ def read_figures(connection: Connection, rows: ColumnElement[bool]) -> RowMappin
     The columns are `low_mass` (below `LOW_CHOICE_MASS`), `copied` (from another job), `cut_short` (of files that are)
     with the first `cut_short_job_id`, and the effect of the order of choices: see `OrderScore`.
     """
-    query = _figures().join(MANIFEST_JOBS, _IS_CURRENT).where(rows)
+    query = _figures().join(MANIFEST_JOBS, IS_CURRENT).where(rows)
     return connection.execute(query).mappings().one()
 
 

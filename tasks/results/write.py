@@ -94,20 +94,19 @@ class ShardResults:
         return {"jobs_labelled": len(self.results) + len(self.descriptions), "jobs_failed": len(self.failures)}
 
     def only(self, job_ids: Container[str]) -> ShardResults:
-        """Return the outcomes of some of the jobs, without the lease."""
+        """Return the outcomes of some of the jobs."""
         return replace(
             self,
             results=[each for each in self.results if each.job.job_id in job_ids],
             failures=[each for each in self.failures if each.job.job_id in job_ids],
             chunks=[each for each in self.chunks if each.job.job_id in job_ids],
             descriptions=[each for each in self.descriptions if each.job.job_id in job_ids],
-            lease=None,
         )
 
     def with_refused(self, refused: Mapping[str, Failure]) -> ShardResults:
         """Replace the outcomes of some jobs, by their ids, by failures."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
-        ended = replace(kept, failures=[*kept.failures, *refused.values()], lease=self.lease)
+        ended = replace(kept, failures=[*kept.failures, *refused.values()])
         report = self.report and self.report | {"tally": self.report["tally"] | ended.counts}
         return replace(ended, report=report)
 
@@ -128,7 +127,11 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults])
     with database_errors(), engine.begin() as connection:
         # Every writer locks shards in the order of their leases, to avoid deadlocks.
         in_order = sorted(shards, key=attrgetter("fence"))
-        ended = [shard for shard in in_order if _finish(connection, shard)]
+        ended = [
+            shard
+            for shard in in_order
+            if shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
+        ]
         if ended:
             _write(connection, run, ended)
 
@@ -148,10 +151,6 @@ def _refused(engine: Engine, run: RunKey, shard: ShardResults) -> dict[str, Fail
             finally:
                 connection.rollback()
     return refused
-
-
-def _finish(connection: Connection, shard: ShardResults) -> bool:
-    return shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
 
 
 def _write(connection: Connection, run: RunKey, shards: Sequence[ShardResults]) -> None:
@@ -331,7 +330,11 @@ class ShardWriter:
     def _take(self) -> list[_Waiting]:
         """Take waiting shards in order, as many as fit into a transaction, but at least one."""
         group: list[_Waiting] = []
-        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= _MAX_LOCKS):
+        jobs = 0
+        while self._gathered:
+            jobs += len(self._gathered[0][0].outcomes)
+            if group and jobs > _MAX_LOCKS:
+                break
             group.append(self._gathered.popleft())
         return group
 
@@ -363,8 +366,3 @@ class ShardWriter:
             write_shards(self.engine, run=self.run, shards=[shards[0].with_refused(refused)])
             return refused
         return {}
-
-
-def _jobs(waiting: _Waiting) -> int:
-    shard, _ = waiting
-    return len(shard.outcomes)

@@ -4,7 +4,7 @@ import pytest
 
 from flows.extract import _hand_over
 from flows.infer import _are_answered_alike, _plans_of, _read_handed_over
-from flows.shard.queue import ServedPlans
+from flows.shard.queue import MAX_ATTEMPTS, ServedPlans
 from reelabel.errors import ConfigurationError, VideoUnreadableError
 from tasks.database.tables import SPEC as SPEC_TABLE
 from tasks.domain import ModelIdentity, View
@@ -76,3 +76,15 @@ def test_a_shard_whose_hand_over_is_lost_is_extracted_again(db, planned, source_
 
     state = plan_state(db, plan.plan_id)
     assert (state.planned, state.extracted, state.leased) == (1, 0, 0)
+
+
+def test_a_shard_whose_hand_over_is_lost_each_time_is_given_up(db, planned, source_of):
+    plan, lost = planned(1), 0
+    extracting, inferring = source_of(plan, Work.EXTRACT), source_of(plan, Work.INFER)
+    while lost <= MAX_ATTEMPTS and (leased := next(iter(extracting), None)):
+        finish_alone(db, leased.lease, state="extracted")
+        assert _read_handed_over(inferring, next(iter(inferring)), SPEC) is None
+        lost += 1
+
+    assert lost == MAX_ATTEMPTS
+    assert plan_state(db, plan.plan_id).failed == 1

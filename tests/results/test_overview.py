@@ -47,7 +47,8 @@ def test_a_run_is_listed_with_its_time_until_its_end_or_its_last_heartbeat(db):
     assert (runs[1].message, runs[1].model, runs[1].remaining_s) == ("Reconciled.", "tiny", None)
     assert "start it again to continue" in runs[2].message
     assert (runs[3].jobs, runs[3].ended, runs[3].remaining_s) == (5, 0, None)  # its rate is unknown
-    assert replace(runs[3], elapsed_s=0.0).jobs_per_s == 0
+    early = replace(runs[3], ended=2, elapsed_s=-4.0)  # by a clock that was set back
+    assert (early.jobs_per_s, early.remaining_s) == (0, None)
     assert count_lost_runs(db) == 1
 
 

@@ -60,6 +60,17 @@ def test_a_refused_outcome_fails_its_job_alone_and_the_report_counts_it(db, run,
     assert (state, counted) == ("done", {"tally": {"jobs_labelled": 3, "jobs_failed": 3, "gpu_ms": 1.5}, "gpus": 1})
 
 
+def test_a_job_that_has_a_row_and_is_refused_again_fails_alone(db, run):
+    outcomes = [result(BAD, frames_used=2**40)]
+    ShardWriter(db, run).write([*outcomes, result(GOOD[0])], [], lease=claimed(db, run))
+
+    refused = ShardWriter(db, run).write([*outcomes, result(GOOD[1])], [], lease=claimed(db, run))
+
+    assert [*refused] == ["bad"]
+    assert read_results(db, SCOPE)["job_id"].to_list() == ["good 0", "good 1"]
+    assert read_failures(db, SCOPE).select("job_id", "code", "attempts").rows() == [("bad", "internal", 2)]
+
+
 def test_shards_that_are_written_together_lose_the_refused_jobs_alone(db, run):
     writer, bad = ShardWriter(db, run), [job(f"bad {number}") for number in range(4)]
 

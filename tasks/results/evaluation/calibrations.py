@@ -15,6 +15,7 @@ from tasks.database.tables import CALIBRATION, RESULT
 from tasks.database.temp_table import MANIFEST_JOBS, temp_job_table
 from tasks.domain import cluster_by_videos
 from tasks.evaluation.calibration import BINS, Calibration, KnownAnswers
+from tasks.results.summary import IS_CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +36,9 @@ def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> Known
         ManifestError: Too few jobs have both, or all of them are on one video.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
-    same_job = (RESULT.c.job_id == MANIFEST_JOBS.c.job_id) & (RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
     query = (
         select(RESULT.c.job_id, RESULT.c.probabilities)
-        .join(MANIFEST_JOBS, same_job)
+        .join(MANIFEST_JOBS, IS_CURRENT)
         .where(scope.matches(RESULT), RESULT.c.copied_from.is_(None))  # a copy is no further answer
         .order_by(RESULT.c.job_id)
     )

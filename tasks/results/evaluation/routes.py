@@ -17,6 +17,7 @@ from tasks.database.tables import RESULT, ROUTE, SPEC
 from tasks.database.temp_table import MANIFEST_JOBS, temp_job_table
 from tasks.domain import cluster_by_videos
 from tasks.evaluation.route import PairedAnswers
+from tasks.results.summary import IS_CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,10 +57,9 @@ def paired_answers(
 ) -> PairedAnswers:
     """Read the answers under both specs to the jobs with a known answer."""
     known = {job.job_id: job for job in jobs if job.answer is not None}
-    same_job = (RESULT.c.job_id == MANIFEST_JOBS.c.job_id) & (RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
     query = (
         select(*(RESULT.c[name] for name in _READ))
-        .join(MANIFEST_JOBS, same_job)
+        .join(MANIFEST_JOBS, IS_CURRENT)
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, dense.spec_id]))
     )
     rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, dense.spec_id: {}}

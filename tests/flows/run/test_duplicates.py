@@ -121,13 +121,14 @@ def test_jobs_ask_the_same_if_only_their_videos_differ(seen):
         job("other prompt", video_uri="a.mp4", prompt="Which?"),
         job("other choices", video_uri="a.mp4", choices=("yes", "maybe")),
         job("other task", video_uri="a.mp4", task="colour"),
+        job("other subtask", video_uri="a.mp4", task="colour", subtask="of hair"),
         job("a part", video_uri="a.mp4", start_s=1.0, end_s=2.0),
     ]
 
     found = seen(jobs, described=["a.mp4", "b.mp4"])
 
     assert found["a"] == found["b"] == found["a part"]
-    assert len(set(found.values())) == 4
+    assert len(set(found.values())) == 5
 
 
 def test_a_video_that_was_never_described_or_has_changed_since_is_not_compared(seen):

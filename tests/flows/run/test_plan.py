@@ -76,7 +76,7 @@ def test_a_run_is_refused_at_once_if_what_writes_its_rows_to_a_lake_is_not_insta
 
 def test_a_restarted_run_drops_a_plan_that_nobody_shares(ready_for):
     with ready_for(force=True) as ready:
-        first, second = (Planner.of(ready).plan() for _ in range(2))
+        first, second = (Planner(ready).plan() for _ in range(2))
 
         assert open_plans(ready.database) == [second]
         assert first.plan_id != second.plan_id
@@ -86,7 +86,7 @@ def test_a_restarted_run_drops_a_plan_that_nobody_shares(ready_for):
 
 def test_a_restarted_run_continues_a_plan_that_others_share(ready_for):
     with ready_for() as ready:
-        first, second = (Planner.of(ready).plan() for _ in range(2))
+        first, second = (Planner(ready).plan() for _ in range(2))
 
         assert first == second
         assert open_plans(ready.database) == [first]
@@ -94,9 +94,9 @@ def test_a_restarted_run_continues_a_plan_that_others_share(ready_for):
 
 def test_a_run_that_is_restarted_with_another_manifest_leaves_its_plan_to_those_that_share_it(ready_for):
     with ready_for() as ready:
-        shared = Planner.of(ready).plan()
+        shared = Planner(ready).plan()
 
-        later = Planner.of(replace(ready, manifest_fingerprint="another version")).plan()
+        later = Planner(replace(ready, manifest_fingerprint="another version")).plan()
 
         assert open_plans(ready.database) == [shared, later]
 
@@ -108,16 +108,16 @@ def test_jobs_that_are_cut_into_chunks_have_small_shards(ready_for, tmp_path):
     chunks = QuestionOptions(chunks=ChunkOptions(chunk_s=60))
 
     with ready_for(manifest=str(manifest)) as whole:
-        assert Planner.of(whole).plan().shards == 1
+        assert Planner(whole).plan().shards == 1
     with ready_for(manifest=str(manifest), overrides=chunks) as cut:
-        assert Planner.of(cut).plan().shards == 2
+        assert Planner(cut).plan().shards == 2
 
 
 @pytest.fixture
 def opened(ready_for):
     """A run, and the open plan of another one with the same manifest."""
     with ready_for() as first, ready_for() as ready:
-        yield ready, Planner.of(first).plan()
+        yield ready, Planner(first).plan()
 
 
 def test_a_run_replaces_the_altered_plan_of_another_run(opened):
@@ -125,7 +125,7 @@ def test_a_run_replaces_the_altered_plan_of_another_run(opened):
     [file] = ready.objects.list(altered.plan_uri)
     ready.objects.replace(file.uri, ready.objects.read(file.uri).replace(b"red", b"RED"))
 
-    plan = Planner.of(ready).plan()
+    plan = Planner(ready).plan()
 
     assert open_plans(ready.database) == [plan]
     assert plan.plan_id != altered.plan_id
@@ -140,7 +140,7 @@ def with_another_key(ready):
 def test_a_run_with_another_key_replaces_an_idle_plan(opened):
     ready, foreign = opened
 
-    plan = Planner.of(with_another_key(ready)).plan()
+    plan = Planner(with_another_key(ready)).plan()
 
     assert open_plans(ready.database) == [plan]
     assert plan.plan_id != foreign.plan_id
@@ -151,7 +151,7 @@ def test_a_run_with_another_key_does_not_drop_a_plan_in_use(opened):
     claim(ready.database, foreign.plan_id, Work.BOTH, holder="there", lease_s=60)
 
     with pytest.raises(PlanForeignError, match=r"another store\.mac_key"):
-        Planner.of(with_another_key(ready)).plan()
+        Planner(with_another_key(ready)).plan()
 
     assert open_plans(ready.database) == [foreign]
 
@@ -167,7 +167,7 @@ def do_one_shard(ready, plan, *, labels):
 def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_plans(ready_for):
     with ready_for() as first, ready_for() as ready:
         engine, run_id, progress = ready.database, ready.key.run_id, Progress(processes=1)
-        plan = Planner.of(first).plan()
+        plan = Planner(first).plan()
         with engine.begin() as connection:
             connection.execute(SHARD.update().values(jobs=1))
             connection.execute(SHARD.insert().values(plan_id=plan.plan_id, shard_index=1, jobs=2))
@@ -178,7 +178,7 @@ def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_
             found = read_run(engine, run_id)
             return [found[name] for name in names]
 
-        planner = Planner.of(ready)
+        planner = Planner(ready)
         assert planner.plan() == plan
         update_run(engine, run_id, versions={"vllm": "1"})
         do_one_shard(ready, plan, labels=2)
@@ -195,7 +195,7 @@ def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
 def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, database):
     with ready_for() as ready:
-        plan = Planner.of(ready).plan()
+        plan = Planner(ready).plan()
         do_one_shard(ready, plan, labels=3)
         owner = connect(database.model_copy(update={"url": database.owner_url}))
         with owner.begin() as connection:
@@ -224,13 +224,13 @@ def test_the_work_of_a_run_is_described_for_questions_and_for_descriptions():
 
 def test_a_run_that_joins_a_plan_has_what_is_left_of_it_to_do(ready_for):
     with ready_for() as first, ready_for() as ready:
-        plan = Planner.of(first).plan()
+        plan = Planner(first).plan()
         with ready.database.begin() as connection:
             connection.execute(SHARD.update().values(jobs=1))
             for index, state in enumerate(("extracted", "done"), 1):
                 connection.execute(SHARD.insert().values(plan_id=plan.plan_id, shard_index=index, jobs=1, state=state))
 
-        planner = Planner.of(ready)
+        planner = Planner(ready)
 
         assert planner.plan() == plan
         assert planner.done_before == [2]
