@@ -242,11 +242,7 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def pip_install(options: Sequence[str], requirements: Path, *, what: str, limit_s: float | None = None) -> None:
-    """Install pinned packages by this Python's pip.
-
-    Raises:
-        ReelabelError: They cannot be installed; the message holds what pip has printed last.
-    """
+    """Install pinned packages by this Python's pip."""
     command = [sys.executable, "-m", "pip", *options, "--requirement", str(requirements)]
     try:
         done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=limit_s)  # noqa: S603

@@ -55,22 +55,14 @@ def measure_shared_video(
     rounds: int,
     counts: Sequence[int] = (1, 2, 4, 8),
 ) -> list[dict[str, Any]]:
-    """Load an engine, and ask it numbers of questions about one video of square noise.
-
-    Raises:
-        ModelError: It does not load, or rejects the questions.
-    """
+    """Load an engine, and ask it numbers of questions about one video of square noise."""
     with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
         engine.wait_ready()
         return measure_questions(engine.answer, frames=frames, side_px=side_px, rounds=rounds, counts=counts)
 
 
 def measure_life(config: EngineConfig, log_path: Path, *, videos: int, frames: int, side_px: int) -> dict[str, Any]:
-    """Start an engine, and ask a question about each of many videos of square noise.
-
-    Raises:
-        ModelError: It does not load.
-    """
+    """Start an engine, and ask a question about each of many videos of square noise."""
     files = [noise_file(seed, frames=frames, side_px=side_px) for seed in range(videos + 1)]
     with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
         info = engine.wait_ready()
@@ -105,11 +97,7 @@ def measure_questions(
     rounds: int,
     counts: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """Ask numbers of questions about a fresh video each time, interleaving the numbers.
-
-    Raises:
-        ModelError: The engine rejects the questions.
-    """
+    """Ask numbers of questions about a fresh video each time, interleaving the numbers."""
     took_ms: dict[int, list[float]] = defaultdict(list)
     tokens: dict[int, tuple[int, int]] = {}
     for number in range(_WARM_UP_ROUNDS + rounds):

@@ -111,11 +111,7 @@ class OurEngine:
         self._engine.wait_ready()
 
     def run(self, number: int) -> Timing:
-        """Answer all questions in several batches at a time, as a run does, each about a video of its own.
-
-        Raises:
-            ModelError: The engine rejects a question.
-        """
+        """Answer all questions in several batches at a time, as a run does, each about a video of its own."""
         from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS  # noqa: PLC0415 - as above
 
         files = {f"{seed}": noise_file(seed, **self.requests.shape) for seed in self.requests.seeds(number)}

@@ -96,11 +96,7 @@ def claims_half_the_length() -> bytes:
 
 
 def kinds_of(folder: Path) -> dict[str, Files]:
-    """Return the files of a folder, by their endings.
-
-    Raises:
-        ConfigurationError: There are none.
-    """
+    """Return the files of a folder, by their endings."""
     found: dict[str, Files] = {}
     for path in sorted(folder.glob("*"), key=lambda path: (path.suffix, path.name)):
         if path.is_file():
@@ -174,11 +170,7 @@ class LoaderChoice:
 
 
 def ask_loaders(requests: Sequence[tuple[Path, Sampling]]) -> list[LoaderChoice]:
-    """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own.
-
-    Raises:
-        ConfigurationError: vLLM cannot be imported, or the process fails or takes too long.
-    """
+    """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own."""
     asked = [(str(path), *loader_options(sampling)) for path, sampling in requests]
     try:
         done = subprocess.run(  # noqa: S603 - our own script
@@ -198,11 +190,7 @@ def ask_loaders(requests: Sequence[tuple[Path, Sampling]]) -> list[LoaderChoice]
 
 
 def loader_options(sampling: Sampling) -> tuple[str, dict[str, Any]]:
-    """Return the loader that a sampler reproduces, and the arguments with which it samples in the same way.
-
-    Raises:
-        ValueError: The sampler reproduces none.
-    """
+    """Return the loader that a sampler reproduces, and the arguments with which it samples in the same way."""
     spec = find_sampler(sampling.sampler)
     if not spec.source.startswith(_SOURCE):
         raise ValueError(f"{spec.name} reproduces no loader of vLLM")

@@ -79,10 +79,6 @@ def decode_linearly(path: Path, *, in_fresh_memory: bool = False) -> LinearDecod
         path: The file.
         in_fresh_memory: Keep every picture until the end, so that none reuses the memory of another. Where this changes
             the result, the decoder outputs memory that it never wrote.
-
-    Raises:
-        ValueError: There is no video stream.
-        av.error.FFmpegError: The file cannot be opened.
     """
     with av.open(f"file:{path}", metadata_errors="replace") as container:
         streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]

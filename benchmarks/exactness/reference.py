@@ -36,11 +36,7 @@ class ReferenceProcesses:
             self._idle.get().shutdown()
 
     def decode_linearly(self, path: Path, *, in_fresh_memory: bool = False) -> LinearDecode:
-        """Decode a file; nothing, if it cannot be opened.
-
-        Raises:
-            DecoderCrashedError: The process died, ran out of memory or took too long.
-        """
+        """Decode a file; nothing, if it cannot be opened."""
         process = self._idle.get()
         try:
             return process.submit(_decode_or_nothing, path, self._timeout_s, in_fresh_memory=in_fresh_memory).result()

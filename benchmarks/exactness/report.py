@@ -25,9 +25,6 @@ def conformance(*, only: str, write: str | None) -> int:
 
     Returns:
         Exit code: 0 where every file is exact, else 1.
-
-    Raises:
-        typer.BadParameter: No file begins with `only`, or the document would hold only some files.
     """
     if only and write:
         raise typer.BadParameter("The document covers every file; leave out --only.", param_hint="--write")
@@ -76,9 +73,6 @@ def fuzz(count: int, *, seed: int, only: str, as_json: bool, keep: str | None) -
 
     Returns:
         Exit code: 0 where every mutant ended as it must, else 1.
-
-    Raises:
-        typer.BadParameter: No file begins with `only`.
     """
     report = fuzz_extraction(count, seed, bases=_cells(only) if only else BASES)
     if keep:

@@ -72,11 +72,7 @@ KEYFRAMES = (
 
 
 def torchcodec_python(folder: Path) -> Path:
-    """Return the Python of TorchCodec's environment below `folder`, which is made unless it exists.
-
-    Raises:
-        ReelabelError: FFmpeg's shared libraries are missing, or the environment cannot be made.
-    """
+    """Return the Python of TorchCodec's environment below `folder`, which is made unless it exists."""
     if find_library("avcodec") is None:
         raise ReelabelError("TorchCodec finds no FFmpeg on this machine; install it: sudo apt-get install ffmpeg.")
     home = folder / "torchcodec"
@@ -123,11 +119,7 @@ class LoadingProcess:
         self._process.communicate()
 
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Load frames once.
-
-        Raises:
-            ReelabelError: The process has ended.
-        """
+        """Load frames once."""
         assert self._process.stdin
         assert self._process.stdout
         line = ""

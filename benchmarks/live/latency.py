@@ -41,10 +41,6 @@ def measure_latency(
     frames were read; `on_arrival_ms`: from the arrival of the last pair to the first token of a question that is asked
     at once; `at_question_ms`: the same, if nothing was read before; `cached_tokens`: of the prompt, when all frames
     were read; `computed_tokens`: of the prompt, when all but the last pair were read.
-
-    Raises:
-        AssertionError: An answer differs from that of the same frames at once by more than the tolerance; 16-bit
-            arithmetic is less exact.
     """
     warm_up(live, setup)
     for frames in lengths:

@@ -19,11 +19,7 @@ _LIMIT_S = 1200.0
 
 
 def peer_python(peer: str, folder: Path) -> Path:
-    """Return the Python of a peer's environment below `folder`, which is made unless it exists.
-
-    Raises:
-        ReelabelError: The environment cannot be made.
-    """
+    """Return the Python of a peer's environment below `folder`, which is made unless it exists."""
     home = (folder / "peers" / peer).absolute()
     wanted = (_REQUIREMENTS / f"{peer}.txt").read_text() + f"# beside {_shared_packages()}\n"
     python, installed = home / "bin/python", home / "requirements.txt"

@@ -153,11 +153,7 @@ class GpuBenchmark(NamedTuple):
     minutes: float | None = None
 
     def run(self) -> tuple[list[Table], list[Target], dict[str, Any]]:
-        """Measure what has not been measured before, part by part.
-
-        Raises:
-            typer.BadParameter: A size is none.
-        """
+        """Measure what has not been measured before, part by part."""
         for size in self.sizes:
             if not all(side.isdecimal() for side in size.split("x")) or size.count("x") != 1:
                 raise typer.BadParameter(f"{size!r} is not a size such as 320x240.", param_hint="--sizes")

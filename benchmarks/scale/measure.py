@@ -112,11 +112,7 @@ def _timed(name: str, step: Callable[..., Any], *arguments: object) -> tuple[Any
 
 
 def measure_scale(rows: int, *, settings: DatabaseSettings, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Measure each step once, on a server in which databases may be created.
-
-    Raises:
-        AssertionError: A step returned a wrong result.
-    """
+    """Measure each step once, on a server in which databases may be created."""
     with _database(settings) as (folder, own):
         manifest = folder / "scale.parquet"
         on_progress("writing a manifest")
@@ -141,11 +137,7 @@ def measure_scale(rows: int, *, settings: DatabaseSettings, on_progress: Callabl
 def measure_videos(
     rows: int, *, videos: int, settings: DatabaseSettings, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Plan and answer a manifest with so many jobs, on so many videos; neither process has children.
-
-    Raises:
-        AssertionError: A job was not answered.
-    """
+    """Plan and answer a manifest with so many jobs, on so many videos; neither process has children."""
     with _database(settings) as (folder, own):
         manifest = folder / "scale.parquet"
         on_progress("writing a manifest")

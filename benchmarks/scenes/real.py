@@ -49,11 +49,7 @@ REAL_CLIPS = (
 
 
 def import_packages(folder: Path) -> Path:
-    """Install the packages unless they are, and make them importable, after everything else.
-
-    Raises:
-        ReelabelError: They cannot be installed.
-    """
+    """Install the packages unless they are, and make them importable, after everything else."""
     home = (folder / "scene-packages").absolute()
     installed = home / _REQUIREMENTS.name
     if not installed.exists() or installed.read_text() != _REQUIREMENTS.read_text():

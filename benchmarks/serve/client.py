@@ -143,9 +143,6 @@ def summarize(clients: int, step: Step) -> dict[str, Any]:
     """Return rates, latencies and their means by stage, of the second half of a step.
 
     `outside` is what the service does not see of the latency.
-
-    Raises:
-        ReelabelError: The service has answered fewer than two requests.
     """
     half = len(step.answered) // 2
     if not half:
