@@ -2,9 +2,9 @@
 
 The page of a run is about clips with few and with many keyframes, some of which are missing:
 
-    python -m benchmarks trade --make clips --clips 160
-    rm clips/trade-00[0-4]3.mp4
-    reelabel classify clips/manifest.parquet --num-frames 8
+    python -m benchmarks trade --clips 160 && cd .reelabel/bench/trade/seed-40000
+    rm trade-00[0-4]3.mp4
+    reelabel classify manifest.parquet --num-frames 8
     reelabel report last --out run.html --job ID    # of a clip with one keyframe
 """
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - the type of an option
 from typing import Annotated
 
 import typer
 
 from benchmarks.harness import show
-from benchmarks.options import AsJson  # noqa: TC001 - the type of an option
+from benchmarks.options import FOLDER, AsJson, Folder
 
 
 def trade(
     clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips, one question each.")] = 1_120,
     seed: Annotated[int, typer.Option(min=0, help="The same seed generates the same clips.")] = 40_000,
+    folder: Folder = FOLDER,
     *,
-    keep: Annotated[str | None, typer.Option(help="Folder in which to keep the clips for next time.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name.", show_default="the demo's")] = None,
-    make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
     brief: Annotated[
         int | None,
         typer.Option(
@@ -31,18 +29,9 @@ def trade(
 ) -> None:
     """Measure the accuracy that keyframes lose and the work that they save, by question and number of keyframes."""
     from benchmarks.trade import measure  # noqa: PLC0415
-    from benchmarks.trade.clips import make_trade  # noqa: PLC0415
-    from tasks.model.identity import TINY_MODEL  # noqa: PLC0415
 
-    name = model or str(TINY_MODEL)
-    if make:
-        written = make_trade(Path(make), clips=clips, seed=seed)
-        typer.echo(f"Wrote {len(written):,} clips and their manifest to {make}.")
-        return
-    if brief:
-        tables = measure.run_relevance(clips=brief, seed=seed, keep_in=keep, model=name)
-    else:
-        tables = measure.run(clips=clips, seed=seed, keep_in=keep, model=name)
+    kept = folder / "trade"
+    tables = measure.run_relevance(kept, clips=brief, seed=seed) if brief else measure.run(kept, clips=clips, seed=seed)
     show(tables, as_json=json)
 
 
