@@ -64,10 +64,15 @@ class Case:
 
 
 class Videos(Protocol):
-    """Videos on the store; cases about them, in sequences that each follow each other; and variables for scripts."""
+    """Videos on the store."""
 
-    sequences: Sequence[Sequence[Case]]
-    environment: Mapping[str, str]
+    @property
+    def sequences(self) -> Sequence[Sequence[Case]]:
+        """Cases about them; those of a sequence follow each other."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables of the scripts."""
 
     def job(self, case: Any, bench: Bench, folder: str) -> Place:  # noqa: ANN401 - of its own kind
         """Return what a script is asked in a case; the folder is for what it stores."""

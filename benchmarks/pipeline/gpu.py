@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from benchmarks.cores import Cores, bind, observe
-from benchmarks.engine.measure import measure_life, measure_shared_video
+from benchmarks.engine.measure import measure_life, measure_questions
 from benchmarks.engine.on_gpu import measure_death, measure_encoders, measure_precision
 from benchmarks.harness import PROGRESS, Column, Table
 from benchmarks.live.latency import measure_latency
@@ -75,7 +75,6 @@ _CHAT_JOBS = 480  # LLM.chat holds those of all questions of a call
 _WARM_SHARE = 0.95
 _PUBLISHED_GAIN = 1.77  # over vLLM's uniform loader
 _NOISE_VIDEOS, _NOISE_SIDE_PX = 96, 280
-_SHARED_FRAMES = 32
 _LIVE_FRAMES, _LIVE_ROUNDS = (32, 128, 512), 3
 _LIVE_SIDE_PX = 336  # the least that the processor does not scale up
 _LIVE_TOLERANCE = 0.05  # bfloat16 and random weights
@@ -197,8 +196,8 @@ class GpuBenchmark(NamedTuple):
         config, log_path = self.workload(()).engine, self.folder / "logs" / "engine.log"
         side_px = SIDE_PX if self.model == "tiny" else _NOISE_SIDE_PX
         if part == "questions":
-            shared = partial(measure_shared_video, frames=_SHARED_FRAMES, rounds=3, counts=(1, 8, 32))
-            rows = steps.take("questions on one video", lambda: shared(config, log_path, side_px=side_px)) or []
+            shared = partial(measure_questions, config, log_path, side_px=side_px, rounds=3, counts=(1, 8, 32))
+            rows = steps.take("questions on one video", shared) or []
             return [{**row, **{name: round(row[name], 2) for name in ("answer_ms", "times_one")}} for row in rows]
         if part == "engine":
             videos = min(self.questions, _NOISE_VIDEOS)

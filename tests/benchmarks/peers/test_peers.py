@@ -212,17 +212,13 @@ def test_an_environment_that_cannot_be_made_is_a_row_that_says_why(monkeypatch, 
     refused = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution\n")
     monkeypatch.setattr(harness.subprocess, "run", lambda *_, **__: refused)
     monkeypatch.setattr(environment, "_shared_packages", list)
-    monkeypatch.setattr(environment.venv, "create", lambda home, **_: _site_packages(home).mkdir(parents=True))
+    monkeypatch.setattr(harness.venv, "create", lambda home, **_: harness.packages_of(home).mkdir(parents=True))
 
     pythons = pythons_of([OURS, DAFT], tmp_path)
 
     assert pythons["reelabel"] == sys.executable
     assert isinstance(pythons["Daft"], ReelabelError)
     assert "no matching distribution" in str(pythons["Daft"])
-
-
-def _site_packages(home):
-    return home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
 @pytest.mark.system
