@@ -158,7 +158,7 @@ def search(
 
     Exits with 1 if a target is missed.
     """
-    from benchmarks.search.measure import run  # noqa: PLC0415
+    from benchmarks.search import run  # noqa: PLC0415
 
     tables, targets = run(folder, whole_numbers(vectors, "--vectors"), dimensions=dimensions, queries=queries)
     raise typer.Exit(show(tables, targets=targets, as_json=json))

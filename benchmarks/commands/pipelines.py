@@ -103,15 +103,14 @@ def live(
     json: AsJson = False,
 ) -> None:
     """Measure live sessions: the time to an answer by history, a long stream, and agreement with classify."""
-    from benchmarks.live.bench import run  # noqa: PLC0415
+    from benchmarks.live.measure import run  # noqa: PLC0415
 
     lengths = whole_numbers(frames, "--frames")
     if any(length % 2 for length in lengths):
         raise typer.BadParameter(
             f"{frames!r} has an odd number, but frames are prefilled in pairs.", param_hint="--frames"
         )
-    tables = run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels)
-    show(tables, as_json=json)
+    show(list(run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels)), as_json=json)
 
 
 def serve(

@@ -21,7 +21,7 @@ from benchmarks.cores import Cores, bind, observe
 from benchmarks.engine.measure import measure_life, measure_questions
 from benchmarks.engine.on_gpu import measure_death, measure_encoders, measure_precision
 from benchmarks.harness import PROGRESS, Column, Table
-from benchmarks.live.latency import measure_latency
+from benchmarks.live.measure import measure_latency
 from benchmarks.live.stream import LiveSetup, open_live
 from benchmarks.media.footage import make_footage
 from benchmarks.models import QWEN_3B, QWEN_7B, write_qwen
@@ -224,7 +224,7 @@ class GpuBenchmark(NamedTuple):
         setup = LiveSetup(config=replace(config, live_sessions=2), side_px=side_px)
         with open_live(setup, self.folder / "logs") as live:
             measured = measure_latency(
-                live, setup, _LIVE_FRAMES, rounds=_LIVE_ROUNDS, on_length=_show, tolerance=_LIVE_TOLERANCE
+                live, setup, _LIVE_FRAMES, rounds=_LIVE_ROUNDS, show=_show, tolerance=_LIVE_TOLERANCE
             )
             return [{name: round(value, 1) for name, value in row.items()} for row in measured]
 
