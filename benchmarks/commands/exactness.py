@@ -50,7 +50,8 @@ def conformance(
 
     Exits with 1 if a file is not exact, or differs from vLLM's selection for no known reason.
     """
-    from benchmarks.exactness import report  # noqa: PLC0415
+    from benchmarks.exactness import against_vllm as loaders  # noqa: PLC0415
+    from benchmarks.exactness import conformance as matrix  # noqa: PLC0415
 
     if against_vllm and (only or write):
         raise typer.BadParameter(
@@ -58,7 +59,7 @@ def conformance(
         )
     if clips and not against_vllm:
         raise typer.BadParameter("It needs --against-vllm.", param_hint="--clips")
-    code = report.agreement_with_vllm(clips) if against_vllm else report.conformance(only=only, write=write)
+    code = loaders.agreement_with_vllm(clips) if against_vllm else matrix.conformance(only=only, write=write)
     raise typer.Exit(code)
 
 
@@ -74,6 +75,6 @@ def fuzz(
 
     Exits with 1 if frames differ.
     """
-    from benchmarks.exactness.report import fuzz as run  # noqa: PLC0415
+    from benchmarks.exactness.fuzz import fuzz as run  # noqa: PLC0415
 
     raise typer.Exit(run(count, seed=seed, only=only, as_json=json, keep=keep))

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.harness import Column, Table, Target, progress, show
 from benchmarks.media.matrix import Cell, matrix
 from reelabel.errors import ConfigurationError, SamplingRefusedError, VideoError
 from reelabel.extract import extract_local
@@ -57,6 +58,33 @@ _RATE_TOLERANCE = 1e-6
 _MATROSKA_DURATION = bytes.fromhex("448988")
 _AVI_FRAMES_AT = {b"avih": 24, b"strh": 40}  # from the name of the chunk to its count of frames
 _MOLMO2_FPS = 2.0
+
+
+def agreement_with_vllm(clips: Path | None = None) -> int:
+    """Compare samplers with the loaders that they reproduce, on the files of a folder, or on made ones.
+
+    Returns 1 if a difference has no known reason, else 0.
+    """
+    with progress("Making files, and asking vLLM's loaders"):
+        found = compare_kinds(kinds_of(clips) if clips else kinds())
+    rows = []
+    for title, outcomes in found.items():
+        counts = {outcome: len(names) for outcome, names in outcomes.items()}
+        others = sorted(f"{count} {outcome}" for outcome, count in counts.items() if outcome != EQUAL)
+        row = {"files": title, "choices": sum(counts.values()), "equal": counts.get(EQUAL, 0)}
+        rows.append(row | {"others": "\n".join(others)})
+    columns = (
+        Column("Files", "files"),
+        Column("Choices", "choices"),
+        Column("Equal", "equal"),
+        Column("Others, by reason", "others"),
+    )
+    faults = unexplained(found)
+    note = "\n".join(f"{name}: differs for no known reason" for name in faults)
+    return show(
+        [Table("Samplers against vLLM's loaders", rows, columns, note)],
+        targets=[Target("differences for no known reason", len(faults), most=0)],
+    )
 
 
 def kinds() -> dict[str, Files]:

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -46,16 +46,8 @@ class BenchClip:
 
     def make(self, folder: Path) -> Path:
         """Make the clip below `folder` unless it exists; return its path."""
-        path = folder / f"{self.name}.mp4"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            minute = folder / f"{self.family}.minute.mp4"
-            for target, write in ((minute, self._encode), (path, partial(self._repeat, minute))):
-                if not target.exists():
-                    unfinished = target.with_suffix(".part.mp4")
-                    write(unfinished)
-                    unfinished.replace(target)
-        return path
+        minute = partial(made_once, folder / f"{self.family}.minute.mp4", self._encode)
+        return made_once(folder / f"{self.name}.mp4", lambda path: self._repeat(minute(), path))
 
     def _encode(self, path: Path) -> None:
         options = {"g": str(self.gop), "keyint_min": str(self.gop), "sc_threshold": "0", "preset": "veryfast"}
@@ -78,6 +70,16 @@ class BenchClip:
             for number in range(self.length_s * FPS):
                 later, place = divmod(number, len(packets))
                 writer.mux(copy_packet(packets[place], target, later_s=later * _MINUTE_S))
+
+
+def made_once(path: Path, write: Callable[[Path], object]) -> Path:
+    """Return a file, which is written unless it exists, under another name until it is complete."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".part{path.suffix}")
+        write(unfinished)
+        unfinished.replace(path)
+    return path
 
 
 def bench_clips(lengths_s: tuple[int, ...]) -> list[BenchClip]:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from tokenizers import Tokenizer
 
+from benchmarks.media.clips import made_once
 from benchmarks.models import model_folder
 from benchmarks.peers.frames import FRAMES
 from benchmarks.peers.measure import Case, count_faults
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.measure import Bench, Rows
     from infra.settings import StoreSettings
+    from tasks.demo.shapes import MovingShape
 
 _SEED = 60_000  # distinct from those of training, demo and other benchmarks
 LENGTH_S = 20
@@ -175,21 +177,21 @@ class QuestionVideos:
 
 def upload_clips(folder: Path, count: int, store: StoreSettings) -> dict[str, dict[str, str]]:
     """Make clips of one moving shape, with a keyframe a second; return the true answers by task, by their URIs."""
-    kept, objects, truths = folder / "shapes", ObjectStore(store), {}
-    kept.mkdir(parents=True, exist_ok=True)
+    objects, truths = ObjectStore(store), {}
     for number in range(count):
         rng = np.random.default_rng(_SEED + number)
-        shape, path = draw_shape(rng), kept / f"{number:04d}.mp4"
-        if not path.exists():
-            scenes = render_frames(shape, np.linspace(0, 1, LENGTH_S * FPS), rng)
-            frames = scenes.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
-            unfinished = path.with_suffix(".part.mp4")
-            write_clip(unfinished, frames, Encoding(container="mp4", codec="libx264", gop=FPS))
-            unfinished.replace(path)
+        shape = draw_shape(rng)
+        path = made_once(folder / "shapes" / f"{number:04d}.mp4", partial(_write, shape, rng))
         uri = f"{store.uri}/peers/shapes/{path.name}"
         objects.replace(uri, path.read_bytes())
         truths[uri] = {task: shape.truth(task) for task in QUESTIONS}
     return truths
+
+
+def _write(shape: MovingShape, rng: np.random.Generator, path: Path) -> None:
+    scenes = render_frames(shape, np.linspace(0, 1, LENGTH_S * FPS), rng)
+    frames = scenes.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
+    write_clip(path, frames, Encoding(container="mp4", codec="libx264", gop=FPS))
 
 
 def _tuned(config: EngineConfig) -> dict[str, Any]:
