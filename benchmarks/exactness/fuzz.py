@@ -1,4 +1,4 @@
-"""Fuzzing: damaged files are extracted and decoded linearly in separate processes, and compared."""
+"""Fuzzing: files with seeded damage are extracted and decoded linearly in separate processes, and compared."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ _CELLS = (
     "mxf/mpeg2 ivf/vp9 rm/rv10 raw/h264 raw/mpeg1"
 )
 BASES = tuple(Cell(*name.split("/")) for name in _CELLS.split())
-
-
 _MAX_STEPS = 3
 _HEADER_BYTES = 2048
 _EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
@@ -139,7 +137,7 @@ class FuzzReport:
 
 
 def fuzz(count: int, *, seed: int, only: str, as_json: bool, keep: str | None) -> int:
-    """Print what became of mutants, and keep those with a fault; return 1 if there is one, or few have frames, else 0."""
+    """Print what became of mutants, and keep those with a fault; return 1 if there are any, or few have frames."""
     report = fuzz_extraction(count, seed, bases=wanted_cells(only) if only else BASES)
     if keep:
         Path(keep).mkdir(parents=True, exist_ok=True)
