@@ -48,7 +48,7 @@ _STORE = StoreSettings()
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A manifest, the database of its results, and what is asked. Each step connects anew, as it has its own process."""
+    """A manifest, the database of its results, and what is asked; each step has its own process and connection."""
 
     manifest: str
     settings: DatabaseSettings
