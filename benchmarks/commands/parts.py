@@ -83,6 +83,8 @@ def _torchcodec(
     with progress("Installing TorchCodec, and measuring; the first time takes minutes"):
         if clips:
             wanted = sorted(path for path in clips.iterdir() if suffix_of(path.name) in VIDEO_SUFFIXES)
+            if not wanted:
+                raise typer.BadParameter(f"There are no videos in {clips}.", param_hint="--clips")
         else:
             wanted = [clip.make(folder) for clip in bench_clips(whole_numbers(lengths, "--lengths"))]
         if keyframes:

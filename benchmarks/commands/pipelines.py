@@ -228,6 +228,8 @@ def peers(  # noqa: PLR0913 - a command's options
         counts = [part.strip() for part in clips.split(",")]
         if len(counts) != len(("short", "long", "film")) or not all(count.isdecimal() for count in counts):
             raise typer.BadParameter(f"{clips!r} is not three whole numbers, such as 200,20,2.", param_hint="--clips")
+        if not any(map(int, counts)):
+            raise typer.BadParameter(f"{clips!r} has no clip; one of the numbers must not be 0.", param_hint="--clips")
         makers = [lambda store: FrameVideos(frame_cases(*map(int, counts)), folder, store)]
     outcomes = compare(names, folder, makers, rounds=rounds, limit_s=limit)
     tables, targets = report(outcomes, rounds=rounds)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FPS = 30
 _MINUTE_S = 60
-_BITS_PER_S = {240: 120_000, 320: 160_000, 640: 320_000, 1920: 1_200_000}
+BITS_PER_S = {240: 120_000, 320: 160_000, 640: 320_000, 1920: 1_200_000}
 _OCTAVES = (4, 8, 16, 32, 64)
 _PAN_PX = 2
 
@@ -55,7 +55,7 @@ class BenchClip:
         with av.open(str(path), "w") as container:
             stream = container.add_stream("libx264", rate=FPS, options=options)
             stream.width, stream.height, stream.pix_fmt = self.width_px, self.height_px, "yuv420p"
-            stream.bit_rate = _BITS_PER_S[self.width_px]
+            stream.bit_rate = BITS_PER_S[self.width_px]
             stream.codec_context.max_b_frames = 2
             for image in _pictures(self.width_px, self.height_px):
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))

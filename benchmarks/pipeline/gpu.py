@@ -23,6 +23,7 @@ from benchmarks.engine.on_gpu import measure_death, measure_encoders, measure_pr
 from benchmarks.harness import PROGRESS, Column, Table
 from benchmarks.live.measure import measure_latency
 from benchmarks.live.stream import LiveSetup, open_live
+from benchmarks.media.clips import BITS_PER_S
 from benchmarks.media.footage import make_footage
 from benchmarks.models import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.contender import (
@@ -156,6 +157,11 @@ class GpuBenchmark(NamedTuple):
         for size in self.sizes:
             if not all(side.isdecimal() for side in size.split("x")) or size.count("x") != 1:
                 raise typer.BadParameter(f"{size!r} is not a size such as 320x240.", param_hint="--sizes")
+            if int(size.partition("x")[0]) not in BITS_PER_S:
+                widths = ", ".join(map(str, BITS_PER_S))
+                raise typer.BadParameter(
+                    f"{size!r} cannot be made: its width is none of {widths}.", param_hint="--sizes"
+                )
         tables, targets = [], []
         with observe(Cores.split()) as utilization:
             bind(os.getpid(), utilization.cores.host)

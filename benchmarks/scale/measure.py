@@ -134,13 +134,14 @@ def measure_videos(
 ) -> dict[str, Any]:
     """Plan and answer a manifest with so many jobs, on so many videos; neither process has children."""
     with _database(settings, SPEC) as data:
-        write_manifest(Path(data.manifest), rows, per_video=-(-rows // videos))
+        per_video = -(-rows // videos)
+        write_manifest(Path(data.manifest), rows, per_video=per_video)
         plan, figures = _plan(data, rows, on_progress)
         on_progress("answering")
         answered, answering = _timed("answer", answer, plan, data.settings)
         assert answered == rows
         assert run_in_process(data.audit).value.is_reconciled
-        return figures | answering | {"rows": rows, "videos": videos}
+        return figures | answering | {"rows": rows, "videos": -(-rows // per_video)}  # as many as fit, evenly
 
 
 def measure_descriptions(
