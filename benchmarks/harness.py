@@ -199,9 +199,9 @@ def _measure(step: Callable[..., Any], arguments: tuple[Any, ...]) -> StepResult
     return StepResult(value, time.perf_counter() - started, status_bytes("VmHWM"))
 
 
-def status_bytes(name: str, pid: int | str = "self") -> int:
-    """Return a size of /proc/PID/status, such as VmHWM, in bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+def status_bytes(name: str) -> int:
+    """Return a size of this process's status, such as VmHWM, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 REQUIRED_SHARE = 0.9
 _MEMORY_MIB = 2048
+_PROCESSES = 2  # mutants processed at once
 # A child process that died is retried once.
 _LATE_S = 2 * TIMEOUT_S + 5
 _CELLS = (
@@ -170,21 +171,14 @@ def fuzz(count: int, *, seed: int, only: str, as_json: bool, keep: str | None) -
     return show([Table(title, rows, columns)], targets=targets, facts=facts, as_json=as_json)
 
 
-def fuzz_extraction(count: int, seed: int, *, bases: Sequence[Cell] = BASES, processes: int = 2) -> FuzzReport:
-    """Extract mutants and compare them with their linear decode.
-
-    Args:
-        count: Number of mutants.
-        seed: The same seed makes the same mutants.
-        bases: Files to damage, in turn.
-        processes: Mutants processed at once.
-    """
+def fuzz_extraction(count: int, seed: int, *, bases: Sequence[Cell] = BASES) -> FuzzReport:
+    """Extract mutants of files, which are damaged in turn, and compare them with their linear decode."""
     started = time.perf_counter()
     with (
         TemporaryDirectory(prefix="reelabel-") as folder,
-        DecodePool(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as ours,
-        ReferenceProcesses(processes, timeout_s=round(TIMEOUT_S), memory_mib=_MEMORY_MIB) as reference,
-        ThreadPoolExecutor(processes) as threads,
+        DecodePool(processes=_PROCESSES, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as ours,
+        ReferenceProcesses(_PROCESSES, timeout_s=round(TIMEOUT_S), memory_mib=_MEMORY_MIB) as reference,
+        ThreadPoolExecutor(_PROCESSES) as threads,
     ):
         mutants = make_mutants(range(count), seed, bases)
         results = list(threads.map(lambda mutant: _check(mutant, Path(folder), ours, reference), mutants))
