@@ -103,8 +103,8 @@ def measure_questions(
     return [
         {
             "questions": count,
-            "answer_ms": median(took_ms[count]),
-            "times_one": median(took_ms[count]) / one_ms,
+            "answer_ms": round(median(took_ms[count]), 2),
+            "times_one": round(median(took_ms[count]) / one_ms, 2),
             "prompt_tokens": tokens[count][0],
             "cached_tokens": tokens[count][1],
         }

@@ -201,10 +201,6 @@ class GpuBenchmark(NamedTuple):
     def _part(self, part: str, steps: Steps) -> Rows:
         config, log_path = self.workload(()).engine, self.folder / "logs" / "engine.log"
         side_px = SIDE_PX if self.model == "tiny" else _NOISE_SIDE_PX
-        if part == "questions":
-            shared = partial(measure_questions, config, log_path, side_px=side_px, rounds=3, counts=(1, 8, 32))
-            rows = steps.take("questions on one video", shared) or []
-            return [{**row, **{name: round(row[name], 2) for name in ("answer_ms", "times_one")}} for row in rows]
         if part == "engine":
             videos = min(self.questions, _NOISE_VIDEOS)
             life = partial(measure_life, log_path=log_path, videos=videos, frames=_FRAMES, side_px=side_px)
@@ -213,10 +209,9 @@ class GpuBenchmark(NamedTuple):
                 for name, options in _SETTINGS.items()
             }
             return [{"name": name, **figures} for name, figures in named.items() if figures]
-        if part == "death":
-            death = partial(measure_death, config, log_path, frames=_FRAMES, side_px=side_px)
-            return [figures] if (figures := steps.take("death", death)) else []
         measure: Mapping[str, Callable[[], Rows]] = {
+            "questions": lambda: measure_questions(config, log_path, side_px=side_px, rounds=3, counts=(1, 8, 32)),
+            "death": lambda: [measure_death(config, log_path, frames=_FRAMES, side_px=side_px)],
             "precision": lambda: measure_precision(
                 self._replace(model="tiny").workload(()).engine, log_path, videos=_NOISE_VIDEOS, frames=_FRAMES
             ),
