@@ -37,7 +37,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     trade: "trade --json",
     scenes: "scenes --methods auto,ema --clips real",
     search: "search --vectors 100000",
-    peers: "peers --brief --peers daft",
+    peers: "peers --clips 8,2,1 --peers daft",
     conformance: "conformance --write docs/conformance.md",
     fuzz: "fuzz --count 5000 --seed 7",
 }

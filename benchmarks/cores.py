@@ -155,12 +155,7 @@ class GpuUtilization(CounterSampler):
     cores = Cores()  # nothing is bound: the engine has its own processor
 
     def __init__(self) -> None:
-        """Open the management library.
-
-        Raises:
-            ImportError: nvidia-ml-py, a dependency of vLLM for GPUs, is not installed.
-            RuntimeError: There is no GPU.
-        """
+        """Open the management library."""
         import pynvml  # noqa: PLC0415 - only with a GPU
 
         first, *_ = [*visible_gpus(), "0"]  # an engine uses the first GPU that CUDA sees

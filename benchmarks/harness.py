@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import venv
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 OUT = Console(width=None if sys.stdout.isatty() else 200)  # a file has no width of its own
 PROGRESS = Console(stderr=True)
 MIB, GIB = 1024**2, 1024**3
+_INSTALL_S = 1200.0
 Row: TypeAlias = Mapping[str, Any]
 
 
@@ -197,9 +199,9 @@ def _measure(step: Callable[..., Any], arguments: tuple[Any, ...]) -> StepResult
     return StepResult(value, time.perf_counter() - started, status_bytes("VmHWM"))
 
 
-def status_bytes(name: str, pid: int | str = "self") -> int:
-    """Return a size of /proc/PID/status, such as VmHWM, in bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+def status_bytes(name: str) -> int:
+    """Return a size of this process's status, such as VmHWM, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
 
 
@@ -241,20 +243,35 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def pip_install(options: Sequence[str], requirements: Path, *, what: str, limit_s: float | None = None) -> None:
-    """Install pinned packages by this Python's pip.
+def make_environment(
+    home: Path, requirements: Path, *, what: str, options: Sequence[str] = (), shared: Sequence[Path] = ()
+) -> Path:
+    """Return the Python of an environment with pinned packages, which is made unless it exists.
 
-    Raises:
-        ReelabelError: They cannot be installed; the message holds what pip has printed last.
+    The folders of `shared` packages come after its own on its path; what they have in editable form stays theirs.
     """
-    command = [sys.executable, "-m", "pip", *options, "--requirement", str(requirements)]
-    try:
-        done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=limit_s)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        raise ReelabelError(f"{what} was not installed within {limit_s:g} s; try again.") from None
-    if done.returncode:
-        last = " ".join(line.strip() for line in done.stderr.splitlines()[-3:])
-        raise ReelabelError(f"{what} cannot be installed ({last}); check the access to PyPI and the disk's space.")
+    home = home.absolute()
+    wanted = requirements.read_text() + "".join(f"# beside {folder}\n" for folder in shared)
+    python, installed = home / "bin/python", home / "requirements.txt"
+    if not installed.exists() or installed.read_text() != wanted:
+        venv.create(home, clear=True)
+        (packages_of(home) / "shared.pth").write_text("".join(f"{folder}\n" for folder in shared))
+        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *options]
+        command += ["--requirement", str(requirements)]
+        try:
+            done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=_INSTALL_S)  # noqa: S603
+        except subprocess.TimeoutExpired:
+            raise ReelabelError(f"{what} was not installed within {_INSTALL_S:g} s; try again.") from None
+        if done.returncode:
+            last = " ".join(line.strip() for line in done.stderr.splitlines()[-3:])
+            raise ReelabelError(f"{what} cannot be installed ({last}); check the access to PyPI and the disk's space.")
+        installed.write_text(wanted)
+    return python
+
+
+def packages_of(home: Path) -> Path:
+    """Return the folder of an environment's packages."""
+    return home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
 @contextmanager

@@ -21,11 +21,7 @@ Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Measured repetitions
 
 
 def known_names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
-    """Split names by commas.
-
-    Raises:
-        typer.BadParameter: A name is unknown.
-    """
+    """Split names by commas."""
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
         if name not in known:
@@ -34,11 +30,7 @@ def known_names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]
 
 
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:
-    """Split positive whole numbers by commas.
-
-    Raises:
-        typer.BadParameter: The text is anything else.
-    """
+    """Split positive whole numbers by commas."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):
         raise typer.BadParameter(

@@ -2,9 +2,9 @@
 
 The page of a run is about clips with few and with many keyframes, some of which are missing:
 
-    python -m benchmarks trade --make clips --clips 160
-    rm clips/trade-00[0-4]3.mp4
-    reelabel classify clips/manifest.parquet --num-frames 8
+    python -m benchmarks trade --clips 160 && cd .reelabel/bench/trade/seed-40000
+    rm trade-00[0-4]3.mp4
+    reelabel classify manifest.parquet --num-frames 8
     reelabel report last --out run.html --job ID    # of a clip with one keyframe
 """
 
@@ -25,7 +25,9 @@ from tasks.demo.clips import make_demo
 from tasks.demo.shapes import QUESTIONS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _CHROMIUM = "/usr/bin/chromium"
@@ -53,44 +55,50 @@ def main() -> None:
     arguments.take(arguments)
 
 
+@contextlib.contextmanager
+def _browser(*options: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=[*_OPTIONS, *options])
+        yield browser
+        browser.close()
+
+
 def _take_ui(url: str, login: str) -> None:
     user, _, password = login.partition(":")
-    with httpx.Client(base_url=f"{url}/api", auth=(user, password)) as api, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
+    with httpx.Client(base_url=f"{url}/api", auth=(user, password)) as api, _browser() as browser:
         page = browser.new_page()
         page.goto(url)
         page.get_by_placeholder("admin:pass").fill(login)
         page.get_by_role("button", name="Login").click()
         page.wait_for_timeout(_SETTLED_MS)
         _take_all(page, url, api)
-        browser.close()
 
 
 def _take_live(url: str) -> None:
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         make_demo(Path(folder), seed=5, clips=1, uri_prefix=folder)
         camera = Path(folder, "camera.mjpeg")
         _write_camera(next(Path(folder).glob("clip-*")), camera)
-        shown = [*_OPTIONS, *_CAMERA, f"--use-file-for-fake-video-capture={camera.name}"]
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=shown)
-        page = browser.new_page(viewport={"width": 1280, "height": 1340})
-        page.goto(f"{url}/live")
-        page.get_by_role("button", name="Start").click()
-        page.wait_for_timeout(2 * _SETTLED_MS)
-        for question, choices in QUESTIONS.values():
-            page.fill("#question", question)
-            page.fill("#choices", " | ".join(choices))
-            page.get_by_role("button", name="Ask", exact=True).click()
-            page.locator("#answers > li").first.locator(".note", has_text="First token").wait_for(timeout=_ANSWER_MS)
-            page.locator("#every").select_option("change")  # of the later ones
-            page.wait_for_timeout(_SETTLED_MS)
-        _write(page, "live.png")
-        browser.close()
+        with _browser(*_CAMERA, f"--use-file-for-fake-video-capture={camera.name}") as browser:
+            _show_live(browser.new_page(viewport={"width": 1280, "height": 1340}), url)
+
+
+def _show_live(page: Page, url: str) -> None:
+    page.goto(f"{url}/live")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_timeout(2 * _SETTLED_MS)
+    for question, choices in QUESTIONS.values():
+        page.fill("#question", question)
+        page.fill("#choices", " | ".join(choices))
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.locator("#answers > li").first.locator(".note", has_text="First token").wait_for(timeout=_ANSWER_MS)
+        page.locator("#every").select_option("change")  # of the later ones
+        page.wait_for_timeout(_SETTLED_MS)
+    _write(page, "live.png")
 
 
 def _take_report(url: str, job: str) -> None:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
+    with _browser() as browser:
         page = browser.new_page(viewport={"width": 1180, "height": 960}, color_scheme="light")
         page.goto(url)
         _write(page, "report-overview.png")
@@ -101,7 +109,6 @@ def _take_report(url: str, job: str) -> None:
         page.locator(".card[open]").get_by_role("button", name="Replay its picks").click()
         page.wait_for_timeout(_SETTLED_MS)
         _write(page, "report-replay.png")
-        browser.close()
 
 
 def _write_camera(clip: Path, camera: Path) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - the type of an option
 from typing import Annotated
 
 import typer
 
 from benchmarks.harness import show
-from benchmarks.options import AsJson  # noqa: TC001 - the type of an option
+from benchmarks.options import FOLDER, AsJson, Folder
 
 
 def trade(
     clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips, one question each.")] = 1_120,
     seed: Annotated[int, typer.Option(min=0, help="The same seed generates the same clips.")] = 40_000,
+    folder: Folder = FOLDER,
     *,
-    keep: Annotated[str | None, typer.Option(help="Folder in which to keep the clips for next time.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name.", show_default="the demo's")] = None,
-    make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
     brief: Annotated[
         int | None,
         typer.Option(
@@ -31,18 +29,9 @@ def trade(
 ) -> None:
     """Measure the accuracy that keyframes lose and the work that they save, by question and number of keyframes."""
     from benchmarks.trade import measure  # noqa: PLC0415
-    from benchmarks.trade.clips import make_trade  # noqa: PLC0415
-    from tasks.model.identity import TINY_MODEL  # noqa: PLC0415
 
-    name = model or str(TINY_MODEL)
-    if make:
-        written = make_trade(Path(make), clips=clips, seed=seed)
-        typer.echo(f"Wrote {len(written):,} clips and their manifest to {make}.")
-        return
-    if brief:
-        tables = measure.run_relevance(clips=brief, seed=seed, keep_in=keep, model=name)
-    else:
-        tables = measure.run(clips=clips, seed=seed, keep_in=keep, model=name)
+    kept = folder / "trade"
+    tables = measure.run_relevance(kept, clips=brief, seed=seed) if brief else measure.run(kept, clips=clips, seed=seed)
     show(tables, as_json=json)
 
 
@@ -61,7 +50,8 @@ def conformance(
 
     Exits with 1 if a file is not exact, or differs from vLLM's selection for no known reason.
     """
-    from benchmarks.exactness import report  # noqa: PLC0415
+    from benchmarks.exactness import against_vllm as loaders  # noqa: PLC0415
+    from benchmarks.exactness import conformance as matrix  # noqa: PLC0415
 
     if against_vllm and (only or write):
         raise typer.BadParameter(
@@ -69,7 +59,7 @@ def conformance(
         )
     if clips and not against_vllm:
         raise typer.BadParameter("It needs --against-vllm.", param_hint="--clips")
-    code = report.agreement_with_vllm(clips) if against_vllm else report.conformance(only=only, write=write)
+    code = loaders.agreement_with_vllm(clips) if against_vllm else matrix.conformance(only=only, write=write)
     raise typer.Exit(code)
 
 
@@ -85,6 +75,6 @@ def fuzz(
 
     Exits with 1 if frames differ.
     """
-    from benchmarks.exactness.report import fuzz as run  # noqa: PLC0415
+    from benchmarks.exactness.fuzz import fuzz as run  # noqa: PLC0415
 
     raise typer.Exit(run(count, seed=seed, only=only, as_json=json, keep=keep))

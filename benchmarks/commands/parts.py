@@ -83,6 +83,8 @@ def _torchcodec(
     with progress("Installing TorchCodec, and measuring; the first time takes minutes"):
         if clips:
             wanted = sorted(path for path in clips.iterdir() if suffix_of(path.name) in VIDEO_SUFFIXES)
+            if not wanted:
+                raise typer.BadParameter(f"There are no videos in {clips}.", param_hint="--clips")
         else:
             wanted = [clip.make(folder) for clip in bench_clips(whole_numbers(lengths, "--lengths"))]
         if keyframes:
@@ -106,7 +108,6 @@ def engine(
         int | None, typer.Option(min=1, max=1000, help="Measured repetitions; defaults to 15, or 5 for words.")
     ] = None,
     *,
-    frames: Annotated[int, typer.Option(min=1, max=512, help="questions: frames per video.")] = 32,
     json: AsJson = False,
 ) -> None:
     """Measure the engine alone; exits with 1 if a target is missed."""
@@ -117,7 +118,7 @@ def engine(
         if part == "words":
             tables, targets = words.compare(model, folder, requests=requests, rounds=rounds or 5)
         else:
-            tables = measure.questions(model, folder, frames=frames, rounds=rounds or 15)
+            tables = measure.questions(model, folder, rounds=rounds or 15)
     raise typer.Exit(show(tables, targets=targets, as_json=json))
 
 
@@ -137,8 +138,7 @@ def scenes(
 
     Exits with 1 if a target is missed.
     """
-    from benchmarks.scenes.contenders import OURS  # noqa: PLC0415
-    from benchmarks.scenes.measure import GROUPS, run  # noqa: PLC0415
+    from benchmarks.scenes.measure import GROUPS, OURS, run  # noqa: PLC0415
 
     wanted = known_names(methods, OURS, "--methods")
     groups = known_names(clips, GROUPS, "--clips")
@@ -160,7 +160,7 @@ def search(
 
     Exits with 1 if a target is missed.
     """
-    from benchmarks.search.measure import run  # noqa: PLC0415
+    from benchmarks.search import run  # noqa: PLC0415
 
     tables, targets = run(folder, whole_numbers(vectors, "--vectors"), dimensions=dimensions, queries=queries)
     raise typer.Exit(show(tables, targets=targets, as_json=json))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from benchmarks.harness import flow_services, progress, show
 from benchmarks.options import FOLDER, MODELS, AsJson, Folder, Model, Rounds, known_names, whole_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.peers.measure import Videos
+    from infra.settings import StoreSettings
 
 
 def pipeline(  # noqa: PLR0913 - a command's options
@@ -96,15 +103,14 @@ def live(
     json: AsJson = False,
 ) -> None:
     """Measure live sessions: the time to an answer by history, a long stream, and agreement with classify."""
-    from benchmarks.live.bench import run  # noqa: PLC0415
+    from benchmarks.live.measure import run  # noqa: PLC0415
 
     lengths = whole_numbers(frames, "--frames")
     if any(length % 2 for length in lengths):
         raise typer.BadParameter(
             f"{frames!r} has an odd number, but frames are prefilled in pairs.", param_hint="--frames"
         )
-    tables = run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels)
-    show(tables, as_json=json)
+    show(list(run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels)), as_json=json)
 
 
 def serve(
@@ -117,13 +123,6 @@ def serve(
     model: Model = "tiny",
     folder: Folder = FOLDER,
     *,
-    url: Annotated[
-        str | None, typer.Option(help="Instead, upload clips to the service at this address, without a comparison.")
-    ] = None,
-    route: Annotated[Literal["classify", "analyze"], typer.Option(help="Route of the service at --url.")] = "classify",
-    token: Annotated[
-        str | None, typer.Option(envvar="REELABEL_SERVE_TOKEN", help="The token of the service at --url.")
-    ] = None,
     json: AsJson = False,
 ) -> None:
     """Send single questions to `reelabel serve`, and compare it with the flow on the same videos.
@@ -131,16 +130,8 @@ def serve(
     Exits with 1 if a target is missed.
     """
     counts = whole_numbers(concurrency, "--concurrency")
-    if url:
-        from benchmarks.serve.client import Service  # noqa: PLC0415
-        from benchmarks.serve.measure import measure_address  # noqa: PLC0415
-
-        with progress() as update:
-            service = Service(url.rstrip("/"), route, token)
-            tables, targets = measure_address(service, folder, counts, requests=requests, show=update)
-        raise typer.Exit(show(tables, targets=targets, as_json=json))
     with flow_services() as settings, progress() as update:
-        from benchmarks.serve.measure import measure_serve  # noqa: PLC0415 - once Prefect is configured
+        from benchmarks.serve import measure_serve  # noqa: PLC0415 - once Prefect is configured
 
         tables, targets = measure_serve(settings, folder, counts, requests=requests, model=model, show=update)
     raise typer.Exit(show(tables, targets=targets, as_json=json))
@@ -179,7 +170,7 @@ def scale(
 def peers(  # noqa: PLR0913 - a command's options
     peers: Annotated[
         str, typer.Option(help="Tools to compare with, comma-separated; each is installed in a separate environment.")
-    ] = "plain,url,daft,pixeltable,ray_data,datachain,nemo_curator",
+    ] = "plain,url,daft,pixeltable,ray_data,datachain",
     folder: Folder = FOLDER,
     clips: Annotated[
         str, typer.Option(help="Numbers of clips of 32 s, of 600 s and of an hour; 0 omits a length.")
@@ -187,7 +178,6 @@ def peers(  # noqa: PLR0913 - a command's options
     rounds: Rounds = 3,
     limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is stopped.")] = 600,
     *,
-    brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
     dirty: Annotated[
         int | None,
         typer.Option(min=8, max=10_000, help="Instead, extract frames of this many clips, some of them unreadable."),
@@ -216,23 +206,31 @@ def peers(  # noqa: PLR0913 - a command's options
 
     Exits with 1 if a target is missed.
     """
+    from benchmarks.peers.frames import FrameVideos, dirty_case, frame_cases  # noqa: PLC0415
+    from benchmarks.peers.measure import compare  # noqa: PLC0415
     from benchmarks.peers.peer import PEERS  # noqa: PLC0415
     from benchmarks.peers.report import report  # noqa: PLC0415
-    from benchmarks.peers.runner import Comparison  # noqa: PLC0415
 
     names = known_names(peers, [peer.script for peer in PEERS], "--peers")
-    comparison = Comparison(names=names, folder=folder, rounds=rounds, limit_s=limit)
+    makers: list[Callable[[StoreSettings], Videos]]
     if dirty:
-        outcomes = comparison.dirty_frames(dirty)
+        makers = [lambda store: FrameVideos([dirty_case(dirty)], folder, store)]
     elif questions:
+        from benchmarks.peers.questions import QuestionVideos  # noqa: PLC0415 - the engine's settings take seconds
+
         models = known_names(model, MODELS, "--model")
-        outcomes = comparison.questions(models, questions, dying=kill)
+        makers = [partial(QuestionVideos, name, questions, folder, dying=kill) for name in models]
     elif descriptions:
-        outcomes = comparison.descriptions(descriptions)
+        from benchmarks.peers.descriptions import DescriptionVideos  # noqa: PLC0415 - as for questions
+
+        makers = [lambda store: DescriptionVideos(descriptions, folder, store)]
     else:
-        counts = [part.strip() for part in ("8,2,1" if brief else clips).split(",")]
+        counts = [part.strip() for part in clips.split(",")]
         if len(counts) != len(("short", "long", "film")) or not all(count.isdecimal() for count in counts):
             raise typer.BadParameter(f"{clips!r} is not three whole numbers, such as 200,20,2.", param_hint="--clips")
-        outcomes = comparison.frames(*map(int, counts))
+        if not any(map(int, counts)):
+            raise typer.BadParameter(f"{clips!r} has no clip; one of the numbers must not be 0.", param_hint="--clips")
+        makers = [lambda store: FrameVideos(frame_cases(*map(int, counts)), folder, store)]
+    outcomes = compare(names, folder, makers, rounds=rounds, limit_s=limit)
     tables, targets = report(outcomes, rounds=rounds)
     raise typer.Exit(show(tables, targets=targets, as_json=json))

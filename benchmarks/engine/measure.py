@@ -21,11 +21,11 @@ from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from reelabel_engine.protocol import EngineConfig
-    from tasks.model.backend import Reply
 
+SHARED_FRAMES = 32
 _START_TIMEOUT_S = 900
 _WARM_UP_ROUNDS = 2
 _BATCH_VIDEOS, _BATCHES_AT_ONCE = 8, 6  # as the pipelines have
@@ -38,39 +38,15 @@ _COLUMNS = (
 )
 
 
-def questions(model: str, folder: Path, *, frames: int, rounds: int) -> list[Table]:
+def questions(model: str, folder: Path, *, rounds: int) -> list[Table]:
     config, side_px = engine_config(model, folder)
     with tempfile.TemporaryDirectory(prefix="reelabel-") as logs:
-        log_path = Path(logs) / "engine.log"
-        rows = measure_shared_video(config, log_path, frames=frames, side_px=side_px, rounds=rounds)
-    return [Table(f"{model}, {frames} frames", rows, _COLUMNS)]
-
-
-def measure_shared_video(
-    config: EngineConfig,
-    log_path: Path,
-    *,
-    frames: int,
-    side_px: int,
-    rounds: int,
-    counts: Sequence[int] = (1, 2, 4, 8),
-) -> list[dict[str, Any]]:
-    """Load an engine, and ask it numbers of questions about one video of square noise.
-
-    Raises:
-        ModelError: It does not load, or rejects the questions.
-    """
-    with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
-        engine.wait_ready()
-        return measure_questions(engine.answer, frames=frames, side_px=side_px, rounds=rounds, counts=counts)
+        rows = measure_questions(config, Path(logs) / "engine.log", side_px=side_px, rounds=rounds)
+    return [Table(f"{model}, {SHARED_FRAMES} frames", rows, _COLUMNS)]
 
 
 def measure_life(config: EngineConfig, log_path: Path, *, videos: int, frames: int, side_px: int) -> dict[str, Any]:
-    """Start an engine, and ask a question about each of many videos of square noise.
-
-    Raises:
-        ModelError: It does not load.
-    """
+    """Start an engine, and ask a question about each of many videos of square noise."""
     files = [noise_file(seed, frames=frames, side_px=side_px) for seed in range(videos + 1)]
     with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
         info = engine.wait_ready()
@@ -98,38 +74,37 @@ def _batch(files: Sequence[bytes]) -> Batch:
 
 
 def measure_questions(
-    answer: Callable[[Batch], list[Reply]],
+    config: EngineConfig,
+    log_path: Path,
     *,
-    frames: int,
+    frames: int = SHARED_FRAMES,
     side_px: int,
     rounds: int,
-    counts: Sequence[int],
+    counts: Sequence[int] = (1, 2, 4, 8),
 ) -> list[dict[str, Any]]:
-    """Ask numbers of questions about a fresh video each time, interleaving the numbers.
-
-    Raises:
-        ModelError: The engine rejects the questions.
-    """
+    """Ask an engine numbers of questions about a video of square noise, a fresh one each time, in turns."""
     took_ms: dict[int, list[float]] = defaultdict(list)
     tokens: dict[int, tuple[int, int]] = {}
-    for number in range(_WARM_UP_ROUNDS + rounds):
-        for place, count in enumerate(counts):
-            file = noise_file(number * len(counts) + place, frames=frames, side_px=side_px)
-            asked = tuple(question_of(f"What colour is shape {number}?") for number in range(count))
-            began_s = time.perf_counter()
-            replies = answer(Batch(frame_files={"v": file}, questions=asked))
-            if number >= _WARM_UP_ROUNDS:
-                took_ms[count].append((time.perf_counter() - began_s) * 1e3)
-            answers = [reply for reply in replies if isinstance(reply, Answer)]
-            if len(answers) < count:
-                raise ModelError("The engine rejects the questions; lower --frames.")
-            tokens[count] = sum(one.prompt_tokens for one in answers), sum(one.cached_tokens for one in answers)
+    with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
+        engine.wait_ready()
+        for number in range(_WARM_UP_ROUNDS + rounds):
+            for place, count in enumerate(counts):
+                file = noise_file(number * len(counts) + place, frames=frames, side_px=side_px)
+                asked = tuple(question_of(f"What colour is shape {each}?") for each in range(count))
+                began_s = time.perf_counter()
+                replies = engine.answer(Batch(frame_files={"v": file}, questions=asked))
+                if number >= _WARM_UP_ROUNDS:
+                    took_ms[count].append((time.perf_counter() - began_s) * 1e3)
+                answers = [reply for reply in replies if isinstance(reply, Answer)]
+                if len(answers) < count:
+                    raise ModelError("The engine rejects questions about a video of noise.")
+                tokens[count] = sum(one.prompt_tokens for one in answers), sum(one.cached_tokens for one in answers)
     one_ms = median(took_ms[counts[0]])
     return [
         {
             "questions": count,
-            "answer_ms": median(took_ms[count]),
-            "times_one": median(took_ms[count]) / one_ms,
+            "answer_ms": round(median(took_ms[count]), 2),
+            "times_one": round(median(took_ms[count]) / one_ms, 2),
             "prompt_tokens": tokens[count][0],
             "cached_tokens": tokens[count][1],
         }

@@ -39,11 +39,7 @@ _NO_GPU = "-1"
 
 
 def measure_death(config: EngineConfig, log_path: Path, *, frames: int, side_px: int) -> dict[str, Any]:
-    """Kill an engine; measure how soon its GPU's memory is free, and how soon it answers again.
-
-    Raises:
-        ModelError: It does not load again.
-    """
+    """Kill an engine; measure how soon its GPU's memory is free, and how soon it answers again."""
     one = Batch(frame_files={"v": noise_file(0, frames=frames, side_px=side_px)}, questions=(QUESTION,))
     free_bytes, _ = gpu_memory_bytes()
     with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
@@ -66,11 +62,7 @@ def measure_death(config: EngineConfig, log_path: Path, *, frames: int, side_px:
 
 
 def measure_precision(config: EngineConfig, log_path: Path, *, videos: int, frames: int) -> list[dict[str, Any]]:
-    """Compare the labels of moving shapes in float32 and in bfloat16, with a model that knows them.
-
-    Raises:
-        ModelError: An engine does not load, or rejects the questions.
-    """
+    """Compare the labels of moving shapes in float32 and in bfloat16, with a model that knows them."""
     batch = _shapes(videos, frames=frames)
     exact, rounded = (
         _answers(replace(config, load_format="auto", dtype=dtype), batch, log_path) for dtype in ("float32", "bfloat16")
@@ -112,11 +104,7 @@ def _margin(answer: Answer) -> float:
 
 
 def measure_encoders(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
-    """Embed noise with SigLIP base (random weights) on the CPU, whose vectors are the reference, and on the GPU if any.
-
-    Raises:
-        ModelError: An encoder does not load.
-    """
+    """Embed noise with SigLIP base (random weights) on the CPU, the reference, and on the GPU if there is one."""
     model = str(make_siglip(folder, layers=SIGLIP_LAYERS).resolve())
     rows, vectors = [], []
     for device, count in [

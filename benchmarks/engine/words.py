@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.cores import Cores, CpuUtilization
 from benchmarks.engine.noise import noise_file, noise_video, words_question
 from benchmarks.harness import Column, Table, Target
 from benchmarks.models import engine_config
-from benchmarks.pipeline.contender import Isolated, Timing
+from benchmarks.pipeline.contender import Isolated, Timing, measure
 from reelabel_engine.environment import engine_environment
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch
@@ -111,11 +111,7 @@ class OurEngine:
         self._engine.wait_ready()
 
     def run(self, number: int) -> Timing:
-        """Answer all questions in several batches at a time, as a run does, each about a video of its own.
-
-        Raises:
-            ModelError: The engine rejects a question.
-        """
+        """Answer all questions in several batches at a time, as a run does, each about a video of its own."""
         from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS  # noqa: PLC0415 - as above
 
         files = {f"{seed}": noise_file(seed, **self.requests.shape) for seed in self.requests.seeds(number)}
@@ -134,7 +130,7 @@ class OurEngine:
 
 
 def compare(model: str, folder: Path, *, requests: int, rounds: int) -> tuple[list[Table], list[Target]]:
-    """Measure both in turns, so that a slow moment of the machine affects both; both prepare prompts meanwhile."""
+    """Measure both in turns; both prepare prompts meanwhile."""
     config, side_px = engine_config(model, folder)
     asked = Requests(config=config, count=requests, side_px=side_px)
     own = LlmGenerate(requests=asked)
@@ -142,15 +138,8 @@ def compare(model: str, folder: Path, *, requests: int, rounds: int) -> tuple[li
         OWN: Isolated(own, environment=engine_environment(config), cores=frozenset(), logs=folder / "logs"),
         CHOSEN: OurEngine(requests=asked, log_path=folder / "logs" / "engine.log"),
     }
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
-    with ExitStack() as loaded:
-        for contender in contenders.values():
-            contender.load()
-            loaded.callback(contender.close)
-        for number in range(1 + rounds):  # the first warms up
-            for name, contender in contenders.items():
-                timing = contender.run(number)
-                rates[name] += [timing.jobs_per_s] * bool(number)
+    results = measure(contenders, rounds=1 + rounds, utilization=CpuUtilization(Cores()), on_progress=lambda _: None)
+    rates = {name: [each.jobs_per_s for each in result.timings[1:]] for name, result in results.items()}  # one warms up
     of_own = median(our / their for our, their in zip(rates[CHOSEN], rates[OWN], strict=True))
     shares = {OWN: 1.0, CHOSEN: of_own}
     rows = [

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.harness import Column, Table, Target, progress, show
 from benchmarks.media.matrix import Cell, matrix
 from reelabel.errors import ConfigurationError, SamplingRefusedError, VideoError
 from reelabel.extract import extract_local
@@ -59,6 +60,33 @@ _AVI_FRAMES_AT = {b"avih": 24, b"strh": 40}  # from the name of the chunk to its
 _MOLMO2_FPS = 2.0
 
 
+def agreement_with_vllm(clips: Path | None = None) -> int:
+    """Compare samplers with the loaders that they reproduce, on the files of a folder, or on made ones.
+
+    Returns 1 if a difference has no known reason, else 0.
+    """
+    with progress("Making files, and asking vLLM's loaders"):
+        found = compare_kinds(kinds_of(clips) if clips else kinds())
+    rows = []
+    for title, outcomes in found.items():
+        counts = {outcome: len(names) for outcome, names in outcomes.items()}
+        others = sorted(f"{count} {outcome}" for outcome, count in counts.items() if outcome != EQUAL)
+        row = {"files": title, "choices": sum(counts.values()), "equal": counts.get(EQUAL, 0)}
+        rows.append(row | {"others": "\n".join(others)})
+    columns = (
+        Column("Files", "files"),
+        Column("Choices", "choices"),
+        Column("Equal", "equal"),
+        Column("Others, by reason", "others"),
+    )
+    faults = unexplained(found)
+    note = "\n".join(f"{name}: differs for no known reason" for name in faults)
+    return show(
+        [Table("Samplers against vLLM's loaders", rows, columns, note)],
+        targets=[Target("differences for no known reason", len(faults), most=0)],
+    )
+
+
 def kinds() -> dict[str, Files]:
     """Return the files to compare, by kind: good ones, and those about which header and frames disagree."""
 
@@ -96,11 +124,7 @@ def claims_half_the_length() -> bytes:
 
 
 def kinds_of(folder: Path) -> dict[str, Files]:
-    """Return the files of a folder, by their endings.
-
-    Raises:
-        ConfigurationError: There are none.
-    """
+    """Return the files of a folder, by their endings."""
     found: dict[str, Files] = {}
     for path in sorted(folder.glob("*"), key=lambda path: (path.suffix, path.name)):
         if path.is_file():
@@ -174,11 +198,7 @@ class LoaderChoice:
 
 
 def ask_loaders(requests: Sequence[tuple[Path, Sampling]]) -> list[LoaderChoice]:
-    """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own.
-
-    Raises:
-        ConfigurationError: vLLM cannot be imported, or the process fails or takes too long.
-    """
+    """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own."""
     asked = [(str(path), *loader_options(sampling)) for path, sampling in requests]
     try:
         done = subprocess.run(  # noqa: S603 - our own script
@@ -198,11 +218,7 @@ def ask_loaders(requests: Sequence[tuple[Path, Sampling]]) -> list[LoaderChoice]
 
 
 def loader_options(sampling: Sampling) -> tuple[str, dict[str, Any]]:
-    """Return the loader that a sampler reproduces, and the arguments with which it samples in the same way.
-
-    Raises:
-        ValueError: The sampler reproduces none.
-    """
+    """Return the loader that a sampler reproduces, and the arguments with which it samples in the same way."""
     spec = find_sampler(sampling.sampler)
     if not spec.source.startswith(_SOURCE):
         raise ValueError(f"{spec.name} reproduces no loader of vLLM")

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 import av
 import numpy as np
+import typer
 
 from benchmarks.exactness.agreement import disagreements
+from benchmarks.exactness.document import conformance_document
 from benchmarks.exactness.linear import LinearDecode, decode_linearly, digest_pixels
+from benchmarks.harness import OUT, progress
+from benchmarks.media.matrix import cells_like, matrix
 from reelabel.errors import VideoError
 from reelabel.extract import extract_local
 from reelabel.options import Limits
@@ -49,6 +53,32 @@ class ConformanceResult:
     method: str
     reason: str
     faults: tuple[str, ...]
+
+
+def conformance(*, only: str, write: str | None) -> int:
+    """Check every file of the matrix, and write the document if asked to; return 1 if one is not exact, else 0."""
+    if only and write:
+        raise typer.BadParameter("The document covers every file; leave out --only.", param_hint="--write")
+    with progress("Making and checking files"):
+        results = check_cells(wanted_cells(only) if only else matrix())
+    for cell, result in results.items():
+        for fault in result.faults:
+            OUT.print(f"{cell.name}: {fault}", soft_wrap=True, highlight=False, markup=False)
+    if write:
+        Path(write).write_text(conformance_document(results))
+    exact = sum(not result.faults for result in results.values())
+    OUT.print(f"{exact} of {len(results)} files are exact.")
+    return 0 if exact == len(results) else 1
+
+
+def wanted_cells(prefix: str) -> Sequence[Cell]:
+    """Return the cells whose names begin with a prefix."""
+    cells = cells_like(prefix)
+    if not cells:
+        raise typer.BadParameter(
+            f"No file of the matrix begins with {prefix!r}; use for example avi or avi/mpeg4.", param_hint="--only"
+        )
+    return cells
 
 
 def check_cells(cells: Sequence[Cell]) -> dict[Cell, ConformanceResult]:

@@ -65,11 +65,7 @@ class Stacker:
 
 
 def uniform_with_opencv(path: Path) -> npt.NDArray[np.uint8]:
-    """Grab every frame up to the last wanted one, and retrieve the wanted ones at native size.
-
-    Raises:
-        ImportError: OpenCV is not installed.
-    """
+    """Grab every frame up to the last wanted one, and retrieve the wanted ones at native size."""
     import cv2  # noqa: PLC0415 - optional
 
     capture = cv2.VideoCapture(str(path))

@@ -56,6 +56,7 @@ RANGES = (
     Column("bound", "bound", ".2fx"),
 )
 _BOX_HEAD_BYTES = 16
+_WHOLE_S, _FILM_S, _SEGMENT_S = 600, 3600, 30
 _MOST_OVERHEAD = 1.25
 _POOL = partial(DecodePool, timeout_s=300, memory_mib=4096, threads=1)
 
@@ -74,12 +75,12 @@ class Case(NamedTuple):
         return self.clip.name if self.segment.is_whole else f"{self.clip.name}#{self.segment}"
 
 
-def cases(*, whole_s: int = 600, film_s: int = 3600, segment_s: int = 30) -> list[Case]:
+def cases() -> list[Case]:
     """Return the cases: sixteen frames of a whole clip, and of a segment in the middle of a long one."""
-    middle = Segment(film_s / 2, film_s / 2 + segment_s)
+    middle = Segment(_FILM_S / 2, _FILM_S / 2 + _SEGMENT_S)
     return [
-        *(Case(clip, WHOLE, least_saving=1, least_gain=1) for clip in bench_clips((whole_s,))),
-        *(Case(clip, middle, least_saving=20, least_gain=5) for clip in bench_clips((film_s,))),
+        *(Case(clip, WHOLE, least_saving=1, least_gain=1) for clip in bench_clips((_WHOLE_S,))),
+        *(Case(clip, middle, least_saving=20, least_gain=5) for clip in bench_clips((_FILM_S,))),
     ]
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from contextlib import ExitStack, suppress
 from ctypes.util import find_library
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from benchmarks.harness import Column, Table, Target, pip_install
+from benchmarks.harness import Column, Table, Target, make_environment
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 
@@ -72,20 +71,10 @@ KEYFRAMES = (
 
 
 def torchcodec_python(folder: Path) -> Path:
-    """Return the Python of TorchCodec's environment below `folder`, which is made unless it exists.
-
-    Raises:
-        ReelabelError: FFmpeg's shared libraries are missing, or the environment cannot be made.
-    """
+    """Return the Python of TorchCodec's environment below `folder`, which is made unless it exists."""
     if find_library("avcodec") is None:
         raise ReelabelError("TorchCodec finds no FFmpeg on this machine; install it: sudo apt-get install ffmpeg.")
-    home = folder / "torchcodec"
-    python, installed = home / "bin/python", home / "requirements.txt"
-    if not installed.exists() or installed.read_text() != _REQUIREMENTS.read_text():
-        venv.create(home, clear=True)
-        pip_install(["--python", str(python), "install", "--quiet"], _REQUIREMENTS, what="TorchCodec")
-        installed.write_text(_REQUIREMENTS.read_text())
-    return python
+    return make_environment(folder / "torchcodec", _REQUIREMENTS, what="TorchCodec")
 
 
 def compare(clips: Iterable[Path], folder: Path, *, rounds: int) -> tuple[list[Table], list[Target]]:
@@ -123,11 +112,7 @@ class LoadingProcess:
         self._process.communicate()
 
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Load frames once.
-
-        Raises:
-            ReelabelError: The process has ended.
-        """
+        """Load frames once."""
         assert self._process.stdin
         assert self._process.stdout
         line = ""

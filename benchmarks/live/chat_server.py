@@ -41,11 +41,7 @@ class ChatServer:
         self._client = httpx.Client(base_url=url, timeout=600)
 
     def first_token_ms(self, items: Sequence[FramePair], text: str, *, system_prompt: str) -> float:
-        """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives.
-
-        Raises:
-            ModelError: The server refuses the question, breaks off, or is gone.
-        """
+        """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives."""
         frames = ",".join(_jpeg(image) for item in items for image in item.images)
         video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
         body = {
@@ -75,11 +71,7 @@ class ChatServer:
 
 
 def _has_token(text: str) -> bool:
-    """Return whether a chunk is of a token; some have no text.
-
-    Raises:
-        ModelError: It is an error, as vLLM also sends where it has begun to answer.
-    """
+    """Return whether a chunk is of a token; some have no text."""
     chunk = json.loads(text)
     if "choices" not in chunk:
         raise ModelError(_refusal(text))
@@ -110,9 +102,6 @@ def serve_chat(setup: LiveSetup, folder: Path, *, prompt_tokens: int) -> Iterato
         setup: The model.
         folder: Where it logs.
         prompt_tokens: Tokens of the longest prompt.
-
-    Raises:
-        ModelError: It does not start.
     """
     config, port = setup.config, free_port()
     command = [find_python().path, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", config.model]

@@ -47,11 +47,11 @@ def find_setup(name: str, folder: Path) -> LiveSetup:
     return LiveSetup(*engine_config(name, folder, live_sessions=2, **options))
 
 
-def camera(setup: LiveSetup, *, seed: int, fps: float = FPS) -> Iterator[FramePair]:
+def camera(setup: LiveSetup, *, seed: int) -> Iterator[FramePair]:
     """Return pairs of frames of noise without end; every pair is new to every cache."""
     rng = np.random.default_rng(seed)
     noise = (rng.integers(0, 256, (setup.side_px, setup.side_px, 3), np.uint8) for _ in count())
-    return in_pairs(noise, fps=fps)
+    return in_pairs(noise, fps=FPS)
 
 
 def in_pairs(frames: Iterable[npt.NDArray[np.uint8]], *, fps: float) -> Iterator[FramePair]:

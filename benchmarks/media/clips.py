@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FPS = 30
 _MINUTE_S = 60
-_BITS_PER_S = {240: 120_000, 320: 160_000, 640: 320_000, 1920: 1_200_000}
+BITS_PER_S = {240: 120_000, 320: 160_000, 640: 320_000, 1920: 1_200_000}
 _OCTAVES = (4, 8, 16, 32, 64)
 _PAN_PX = 2
 
@@ -46,16 +46,8 @@ class BenchClip:
 
     def make(self, folder: Path) -> Path:
         """Make the clip below `folder` unless it exists; return its path."""
-        path = folder / f"{self.name}.mp4"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            minute = folder / f"{self.family}.minute.mp4"
-            for target, write in ((minute, self._encode), (path, partial(self._repeat, minute))):
-                if not target.exists():
-                    unfinished = target.with_suffix(".part.mp4")
-                    write(unfinished)
-                    unfinished.replace(target)
-        return path
+        minute = partial(made_once, folder / f"{self.family}.minute.mp4", self._encode)
+        return made_once(folder / f"{self.name}.mp4", lambda path: self._repeat(minute(), path))
 
     def _encode(self, path: Path) -> None:
         options = {"g": str(self.gop), "keyint_min": str(self.gop), "sc_threshold": "0", "preset": "veryfast"}
@@ -63,7 +55,7 @@ class BenchClip:
         with av.open(str(path), "w") as container:
             stream = container.add_stream("libx264", rate=FPS, options=options)
             stream.width, stream.height, stream.pix_fmt = self.width_px, self.height_px, "yuv420p"
-            stream.bit_rate = _BITS_PER_S[self.width_px]
+            stream.bit_rate = BITS_PER_S[self.width_px]
             stream.codec_context.max_b_frames = 2
             for image in _pictures(self.width_px, self.height_px):
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
@@ -78,6 +70,16 @@ class BenchClip:
             for number in range(self.length_s * FPS):
                 later, place = divmod(number, len(packets))
                 writer.mux(copy_packet(packets[place], target, later_s=later * _MINUTE_S))
+
+
+def made_once(path: Path, write: Callable[[Path], object]) -> Path:
+    """Return a file, which is written unless it exists, under another name until it is complete."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".part{path.suffix}")
+        write(unfinished)
+        unfinished.replace(path)
+    return path
 
 
 def bench_clips(lengths_s: tuple[int, ...]) -> list[BenchClip]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 
-from benchmarks.media.clips import FPS, BenchClip, copy_packet
+from benchmarks.media.clips import FPS, BenchClip, copy_packet, made_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,12 +39,11 @@ def make_footage(folder: Path, *, count: int, width_px: int, height_px: int) -> 
     paths = [folder / source.family / f"{number:05d}.mp4" for number in range(count)]
     missing = [number for number, path in enumerate(paths) if not path.exists()]
     if missing:
-        paths[0].parent.mkdir(parents=True, exist_ok=True)
         with av.open(str(source.make(folder))) as reader:
             stream = reader.streams.video[0]
             gops = _gops([packet for packet in reader.demux(stream) if packet.size])
             for number in missing:
-                _write(paths[number], stream, gops, np.random.default_rng(number))
+                made_once(paths[number], partial(_write, stream, gops, np.random.default_rng(number)))
     return paths
 
 
@@ -54,14 +54,12 @@ def _gops(packets: Sequence[Packet[VideoStream]]) -> list[list[Packet[VideoStrea
 
 
 def _write(
-    path: Path, source: VideoStream, gops: Sequence[Sequence[Packet[VideoStream]]], rng: np.random.Generator
+    source: VideoStream, gops: Sequence[Sequence[Packet[VideoStream]]], rng: np.random.Generator, path: Path
 ) -> None:
     shortest, longest = (length_s // GOP_S for length_s in _LENGTHS_S)
     chosen = rng.permutation(len(gops))[: rng.integers(shortest, longest + 1)].tolist()
-    unfinished = path.with_suffix(".part.mp4")
-    with av.open(str(unfinished), "w") as writer:
+    with av.open(str(path), "w") as writer:
         stream = writer.add_stream_from_template(source)
         for place, number in enumerate(chosen):
             for packet in gops[number]:
                 writer.mux(copy_packet(packet, stream, later_s=(place - number) * GOP_S))
-    unfinished.replace(path)

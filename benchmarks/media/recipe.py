@@ -90,11 +90,7 @@ class _Pipe:
 
 
 def make_clip(recipe: Recipe) -> bytes:
-    """Encode and mux a clip.
-
-    Raises:
-        ValueError, av.error.FFmpegError: The muxer does not support the codec, or the encoder rejects the parameters.
-    """
+    """Encode and mux a clip."""
     if recipe.recordings > 1:
         return b"".join(_make_recordings(recipe))
     with TemporaryDirectory(prefix="reelabel-") as folder:

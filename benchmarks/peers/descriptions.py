@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from benchmarks.peers.measure import Case, count_faults
-from benchmarks.peers.questions import LENGTH_S, make_clips
+from benchmarks.peers.questions import LENGTH_S, upload_clips
 from benchmarks.peers.scripts.job import DescriptionJob
 from reelabel_engine.environment import TORCHVISION_SHIM
 from tasks.demo.actors import SHAPES
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.measure import Bench, Rows
     from infra.settings import StoreSettings
-    from reelabel.sources.object_store import ObjectStore
 
 _FRAMES_PER_S = 1.6  # 16 for each chunk of ten seconds, as `describe` takes by default
 _DIMENSIONS = 128
@@ -47,7 +46,6 @@ class DescriptionCase(Case):
     truths: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     kind = "descriptions"
-    wants = "vectors"
     state = "described"
 
     def faults(self, rows: Rows) -> dict[str, int]:
@@ -64,33 +62,24 @@ class DescriptionCase(Case):
 
 
 class DescriptionVideos:
-    """Makes and uploads the clips once, and what scripts are asked about them."""
+    """Makes and uploads clips once; asks for their tags, for tags of another bank, and for searches."""
 
-    def __init__(self, videos: int, folder: Path, objects: ObjectStore, store: StoreSettings) -> None:
-        """Make and upload the clips, which `folder` keeps."""
-        self._truths = {}
-        for path, truths in make_clips(folder, videos):
-            uri = f"{store.uri}/peers/described/{path.name}"
-            objects.replace(uri, path.read_bytes())
-            self._truths[uri] = (truths["colour"], truths["shape"])
-
-    def cases(self) -> list[DescriptionCase]:
-        """Return what is asked in turn: tags, tags of another bank, and searches."""
-        of = partial(DescriptionCase, videos=len(self._truths), truths=self._truths)
+    def __init__(self, videos: int, folder: Path, store: StoreSettings) -> None:
+        # With the path, torchvision can be imported beside a CPU's torch.
+        self.environment = {"PYTHONPATH": str(TORCHVISION_SHIM), "TOKENIZERS_PARALLELISM": "false"}
+        uploaded = upload_clips(folder, videos, store)
+        self._truths = {uri: (truths["colour"], truths["shape"]) for uri, truths in uploaded.items()}
+        of = partial(DescriptionCase, videos=videos, truths=self._truths)
         searched = tuple(text for text in _SEARCHED if any(_fits(text, shown) for shown in self._truths.values()))
-        return [
-            of(name=f"{len(self._truths)} clips described", texts=SHAPE_BANK),
-            of(name="again, with another bank", texts=_OTHER_BANK),
-            of(name=f"{len(searched)} searches", texts=searched, is_search=True),
+        self.sequences = [
+            [
+                of(name=f"{videos} clips described", texts=SHAPE_BANK),
+                of(name="again, with another bank", texts=_OTHER_BANK),
+                of(name=f"{len(searched)} searches", texts=searched, is_search=True),
+            ]
         ]
 
-    def environment(self) -> dict[str, str]:
-        """Return the variables with which every script runs: they let torchvision be imported beside a CPU's torch."""
-        return {"PYTHONPATH": str(TORCHVISION_SHIM), "TOKENIZERS_PARALLELISM": "false"}
-
-    def job(self, case: Case, bench: Bench, folder: str) -> DescriptionJob:
-        """Return a script's job; the folder is for what it stores."""
-        assert isinstance(case, DescriptionCase)
+    def job(self, case: DescriptionCase, bench: Bench, folder: str) -> DescriptionJob:
         table = Path(folder) / "videos.parquet"
         uris = list(self._truths)
         names = [uri.rpartition("/")[2].partition(".")[0] for uri in uris]
@@ -100,8 +89,11 @@ class DescriptionVideos:
             table=str(table),
             searched=case.is_search,
             texts=list(case.texts),
+            choice="uniform",
             frames=round(_FRAMES_PER_S * LENGTH_S),
+            start_s=0,
             end_s=LENGTH_S,
+            is_whole=True,
             fps=FPS,
             model=str(TINY_ENCODER.resolve()),
             dimensions=_DIMENSIONS,

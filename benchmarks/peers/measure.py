@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from benchmarks.harness import about
+from benchmarks.harness import about, own_services, progress
+from benchmarks.peers.counter import CountingRelay
+from benchmarks.peers.decoded import DecodedFrames
 from benchmarks.peers.environment import peer_python
+from benchmarks.peers.peer import OURS, PEERS
 from benchmarks.peers.watch import Run, run_script
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
@@ -20,8 +23,6 @@ from reelabel.errors import ReelabelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from benchmarks.peers.counter import CountingRelay
-    from benchmarks.peers.decoded import DecodedFrames
     from benchmarks.peers.peer import Peer
     from benchmarks.peers.scripts.job import Place
     from infra.settings import StoreSettings
@@ -37,28 +38,21 @@ class Case:
         name: Name in tables.
         kind: Folder of the scripts.
         state: Name of the folder that the run shares with those before it, of the same peer and round.
+        least_ratio: How many times as long as we the best tool should take.
+        is_race: Whether we should be first; not where runs are killed, at which only what is left of them counts.
         kill_at_rows: At how many answered rows the run is killed, after which the next one continues it; 0 lets it end.
     """
 
     name: str
     kind: ClassVar[str]
-    state: ClassVar[str] = ""
+    state: ClassVar[str] = "only"
+    least_ratio: float = 1.0
+    is_race: bool = True
     kill_at_rows: int = 0
 
-    @property
-    def wants(self) -> str:
-        """What a peer may lack."""
-        raise NotImplementedError
-
-    @property
-    def is_race(self) -> bool:
-        """Whether we should be first."""
-        return True
-
-    @property
-    def least_ratio(self) -> float:
-        """How many times as long as we the best tool should take."""
-        return 1.0
+    def is_for(self, peer: Peer) -> bool:
+        """Return whether a peer can do it."""
+        return peer.path(self.kind).exists()
 
     def faults(self, rows: Rows) -> dict[str, int]:
         """Count what is wrong with the rows of a run."""
@@ -67,6 +61,21 @@ class Case:
     def figures(self, rows: Rows) -> dict[str, int]:
         """Return what is counted of the rows of a run, by its heading."""
         raise NotImplementedError
+
+
+class Videos(Protocol):
+    """Videos on the store."""
+
+    @property
+    def sequences(self) -> Sequence[Sequence[Case]]:
+        """Cases about them; those of a sequence follow each other."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables of the scripts."""
+
+    def job(self, case: Any, bench: Bench, folder: str) -> Place:  # noqa: ANN401 - of its own kind
+        """Return what a script is asked in a case; the folder is for what it stores."""
 
 
 def count_faults(rows: Rows, wanted: int) -> dict[str, int]:
@@ -81,14 +90,7 @@ def count_faults(rows: Rows, wanted: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """All runs of one peer on one case.
-
-    Attributes:
-        peer: The peer.
-        case: The case.
-        runs: One a round; empty where the peer was not run.
-        why: Why there are no runs, or how one ended that failed.
-    """
+    """All runs of one peer on one case, one a round; and why there are none, or how one ended that failed."""
 
     peer: Peer
     case: Case
@@ -115,6 +117,44 @@ class Outcome:
         return {name: max(each[name] for each in counts) for name in counts[0]} if counts else {}
 
 
+def compare(
+    names: Sequence[str],
+    folder: Path,
+    makers: Iterable[Callable[[StoreSettings], Videos]],
+    *,
+    rounds: int,
+    limit_s: float,
+) -> list[Outcome]:
+    """Compare the peers of these scripts with ours, with an S3 server and a relay before it of their own.
+
+    Args:
+        names: Scripts of the peers.
+        folder: Keeps their environments.
+        makers: Each uploads videos.
+        rounds: Runs of each peer on each case.
+        limit_s: Seconds after which a run is ended.
+    """
+    outcomes: list[Outcome] = []
+    peers = [OURS, *(peer for peer in PEERS if peer.script in names)]
+    with own_services("s3") as settings, TemporaryDirectory(prefix="reelabel-") as logs:
+        store = settings.store
+        assert store.endpoint_url
+        assert store.ca_file
+        with (
+            CountingRelay(store.endpoint_url, store.ca_file) as relay,
+            progress("Making environments, which takes minutes") as show,
+        ):
+            pythons = pythons_of(peers, folder)
+            bench = Bench(store=store, relay=relay, logs=Path(logs), rounds=rounds, limit_s=limit_s)
+            counted = replace(bench, counter=DecodedFrames(Path(logs)))
+            for make in makers:
+                videos = make(store)
+                own = replace(counted, environment=videos.environment)
+                for cases in videos.sequences:
+                    outcomes += own.measure(peers, cases, pythons, videos=videos, on_run=show)
+    return outcomes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """Where and how peers are measured: the relay counts bytes, and the counter decoded frames."""
@@ -133,57 +173,45 @@ class Bench:
         cases: Sequence[Case],
         pythons: Mapping[str, Path | str | ReelabelError],
         *,
-        job: Callable[[Case, str], Place],
+        videos: Videos,
         on_run: Callable[[str], None],
     ) -> list[Outcome]:
-        """Run all peers once a round on cases that follow each other; one that has failed is not run again.
-
-        Cases of one state share a folder. `job` returns what a script is asked in a case, given its folder.
-        """
-        done: dict[tuple[str, Case], list[Run]] = {(peer.name, case): [] for peer in peers for case in cases}
-        why = {
-            (peer.name, case): peer.lack(case.wants) or _unavailable(pythons[peer.name])
-            for peer in peers
-            for case in cases
-        }
+        """Run all peers once a round on cases that follow each other; one that has failed is not run again."""
+        pairs = [(peer, case) for case in cases for peer in peers if case.is_for(peer)]
+        done: dict[tuple[Peer, Case], list[Run]] = {pair: [] for pair in pairs}
+        why = {(peer, case): _unavailable(pythons[peer.name]) for peer, case in pairs}
         for number in range(1, self.rounds + 1):
             for peer in peers:
-                able = [case for case in cases if not why[peer.name, case]]
+                able = [case for case in cases if why.get((peer, case)) == ""]
                 python = pythons[peer.name]
                 if not able or isinstance(python, ReelabelError):
                     continue
                 say = about(f"{peer.name}, round {number} of {self.rounds}", on_run)
-                for case, run in self._follow(peer, able, python, job=job, say=say):
-                    done[peer.name, case].append(run)
-                    why[peer.name, case] = "" if case.kill_at_rows else run.error
+                for case, run in self._follow(peer, able, python, videos, say):
+                    done[peer, case].append(run)
+                    why[peer, case] = "" if case.kill_at_rows else run.error
         return [
             Outcome(
                 peer=peer,
                 case=case,
-                runs=tuple(done[peer.name, case]),
-                why=why[peer.name, case] or ("" if done[peer.name, case] else "its run before this one has failed"),
+                runs=tuple(done[peer, case]),
+                why=why[peer, case] or ("" if done[peer, case] else "its run before this one has failed"),
             )
-            for case in cases
+            for peer, case in pairs
             if not case.kill_at_rows
-            for peer in peers
         ]
 
     def _follow(
-        self,
-        peer: Peer,
-        cases: Sequence[Case],
-        python: Path | str,
-        *,
-        job: Callable[[Case, str], Place],
-        say: Callable[[str], None],
+        self, peer: Peer, cases: Sequence[Case], python: Path | str, videos: Videos, say: Callable[[str], None]
     ) -> Iterator[tuple[Case, Run]]:
         """Run a peer on cases that follow each other, until one fails that was not killed."""
         with TemporaryDirectory(prefix="reelabel-") as root:
             for case in cases:
                 say(case.name)
-                folder = Path(root) / (case.state or "only")
+                folder = Path(root) / case.state
                 folder.mkdir(exist_ok=True)
-                run = self._run(python, f"{case.kind}.{peer.script}", job(case, str(folder)), case.kill_at_rows)
+                script = f"{case.kind}.{peer.script}"
+                run = self._run(python, script, videos.job(case, self, str(folder)), case.kill_at_rows)
                 say(f"{case.name}: {run.wall_s:.2f} s {run.error}")
                 yield case, run
                 if run.error and not case.kill_at_rows:

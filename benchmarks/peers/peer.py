@@ -22,67 +22,38 @@ class Peer:
 
     Attributes:
         name: Name in tables.
-        script: Name of its scripts, one for each kind of job.
+        script: Name of its scripts, one for each kind of job that it can do.
         environment: Name of its environment; None uses ours.
-        kinds: The kinds of jobs that it is asked for.
-        lacks: Why it cannot do what, by what cases want.
+        has_keyframes: Whether it can choose them.
     """
 
     name: str
     script: str
     environment: str | None = None
-    kinds: tuple[str, ...] = ("frames",)
-    lacks: tuple[tuple[str, str], ...] = ()
+    has_keyframes: bool = True
 
-    def lack(self, wanted: str) -> str:
-        """Return why it cannot do what a case wants; empty if it can."""
-        return dict(self.lacks).get(wanted, "")
+    def path(self, kind: str) -> Path:
+        """Return the path of its script for a kind of job."""
+        return _SCRIPTS / kind / f"{self.script}.py"
 
     def lines(self, kind: str) -> int:
         """Return the lines of its script that hold code, with those of what it shares with other scripts."""
-        code = (_SCRIPTS / kind / f"{self.script}.py").read_text()
+        code = self.path(kind).read_text()
         shared = [(_SCRIPTS / folder / f"{name}.py").read_text() for folder, name in _SHARED.findall(code)]
         return sum(map(count_lines, (code, *shared)))
 
 
-_ALL_KINDS = ("frames", "questions", "descriptions")
-_TRANSCODES = "its frames are of clips that it has encoded anew"
-_ASKS_NO_MODEL = "it asks no model; a function of your own can"
-OURS = Peer(name="reelabel", script="ours", kinds=_ALL_KINDS)
+OURS = Peer(name="reelabel", script="ours")
 PLAIN = (
-    Peer(name="plain script", script="plain", environment="plain", kinds=_ALL_KINDS),
+    Peer(name="plain script", script="plain", environment="plain"),
     Peer(name="plain, by URL", script="url"),
 )
 PEERS = (
     *PLAIN,
-    Peer(name="Daft", script="daft", environment="daft", kinds=_ALL_KINDS),
-    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable", kinds=_ALL_KINDS),
-    Peer(
-        name="Ray Data",
-        script="ray_data",
-        environment="ray_data",
-        kinds=_ALL_KINDS,
-        lacks=(("keyframes", "its reader chooses frames by their rate alone"),),
-    ),
-    Peer(
-        name="DataChain",
-        script="datachain",
-        environment="datachain",
-        kinds=_ALL_KINDS,
-        lacks=(("keyframes", "it finds frames by their number alone"), ("answers", _ASKS_NO_MODEL)),
-    ),
-    # https://docs.nvidia.com/nemo/curator/latest/curate-video/process-data/index.html, and its ClipTranscodingStage
-    Peer(
-        name="NeMo Curator",
-        script="nemo_curator",
-        kinds=_ALL_KINDS,
-        lacks=(
-            ("keyframes", _TRANSCODES),
-            ("uniform", _TRANSCODES),
-            ("answers", "its stages that ask a model need a GPU"),
-            ("vectors", "its stages that embed clips need a GPU"),
-        ),
-    ),
+    Peer(name="Daft", script="daft", environment="daft"),
+    Peer(name="Pixeltable", script="pixeltable", environment="pixeltable"),
+    Peer(name="Ray Data", script="ray_data", environment="ray_data", has_keyframes=False),
+    Peer(name="DataChain", script="datachain", environment="datachain", has_keyframes=False),
 )
 
 

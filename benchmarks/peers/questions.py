@@ -14,10 +14,12 @@ import numpy as np
 import polars as pl
 from tokenizers import Tokenizer
 
+from benchmarks.media.clips import made_once
 from benchmarks.models import model_folder
 from benchmarks.peers.frames import FRAMES
 from benchmarks.peers.measure import Case, count_faults
 from benchmarks.peers.scripts.job import QuestionJob
+from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.s3 import sign_url
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.measure import Bench, Rows
     from infra.settings import StoreSettings
-    from reelabel.sources.object_store import ObjectStore
+    from tasks.demo.shapes import MovingShape
 
 _SEED = 60_000  # distinct from those of training, demo and other benchmarks
 LENGTH_S = 20
@@ -79,24 +81,15 @@ class QuestionCase(Case):
 
     Attributes:
         is_changed: Whether one of the questions is asked in other words than before.
-        is_resumable: Whether it is run so that another one can continue it.
         truths: The letter of the true answer, by job; empty where the model knows nothing.
     """
 
-    model: str
     videos: int
     is_changed: bool = False
-    is_resumable: bool = False
     truths: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     kind = "questions"
-    wants = "answers"
     state = "asked"
-
-    @property
-    def is_race(self) -> bool:
-        """Whether we should be first; not where runs are killed, at which only what is left of them counts."""
-        return not self.is_resumable
 
     def faults(self, rows: Rows) -> dict[str, int]:
         return count_faults(rows, self.videos * QUESTIONS_PER_VIDEO)
@@ -109,42 +102,31 @@ class QuestionCase(Case):
 
 
 class QuestionVideos:
-    """Makes and uploads the clips once, and writes tables of questions about them."""
+    """Makes and uploads clips once, and writes tables of questions about them; `folder` keeps clips and models.
 
-    def __init__(self, model: str, videos: int, folder: Path, objects: ObjectStore, store: StoreSettings) -> None:
-        """Make and upload the clips; `folder` keeps clips and models."""
-        self._model = model
-        self._videos = videos
+    All questions are asked, and then all again, in part in other words; or `dying`, each tool is killed at half of the
+    answers, and continues.
+    """
+
+    def __init__(self, model: str, questions: int, folder: Path, store: StoreSettings, *, dying: bool) -> None:
         self._store = store
         self._config = EngineConfig(model=str(model_folder(model, folder).resolve()), dtype=_DTYPE)
-        self._truths: dict[str, dict[str, str]] = {}  # by URI and task
-        for path, truths in make_clips(folder, videos):
-            uri = f"{store.uri}/peers/shapes/{path.name}"
-            objects.replace(uri, path.read_bytes())
-            self._truths[uri] = truths
-
-    def cases(self, *, dying: bool) -> list[QuestionCase]:
-        """Return what is asked in turn: all, and all again in part in other words; or all, with a death."""
-        count = self._videos * QUESTIONS_PER_VIDEO
-        known = {row["job_id"]: row["letter"] for row in self._rows(is_changed=False)} if self._model == "tiny" else {}
-        of = partial(QuestionCase, model=self._model, videos=self._videos, truths=known)
-        if dying:
-            died = of(name="killed", is_resumable=True, kill_at_rows=count // 2)
-            return [died, replace(died, name=f"{count} questions, continued after kill -9", kill_at_rows=0)]
-        return [
-            of(name=f"{count} questions, {self._model}"),
-            of(name=f"again, 1 in {QUESTIONS_PER_VIDEO} reworded", is_changed=True),
-        ]
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables with which every engine runs, beside those of a script."""
+        self._truths = upload_clips(folder, questions // QUESTIONS_PER_VIDEO, store)
+        ours = engine_environment(self._config)  # in which every engine runs, too
         wanted = ("TORCHDYNAMO_DISABLE", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS", "PYTHONPATH")
-        ours = engine_environment(self._config)
-        return {name: ours[name] for name in wanted if name in ours}
+        self.environment = {name: ours[name] for name in wanted if name in ours}
+        rows = self._rows(is_changed=False)
+        known = {row["job_id"]: row["letter"] for row in rows} if model == "tiny" else {}
+        of = partial(QuestionCase, videos=len(self._truths), truths=known)
+        whole = f"{len(rows)} questions"
+        if dying:
+            killed = of(name="killed", is_race=False, kill_at_rows=len(rows) // 2)
+            self.sequences = [[killed, replace(killed, name=f"{whole}, continued after kill -9", kill_at_rows=0)]]
+        else:
+            again = of(name=f"again, 1 in {QUESTIONS_PER_VIDEO} reworded", is_changed=True)
+            self.sequences = [[of(name=f"{whole}, {model}"), again]]
 
-    def job(self, case: Case, bench: Bench, folder: str) -> QuestionJob:
-        """Return a script's job; the folder is for what it stores."""
-        assert isinstance(case, QuestionCase)
+    def job(self, case: QuestionCase, bench: Bench, folder: str) -> QuestionJob:
         table = Path(folder) / ("questions-again" if case.is_changed else "questions")
         table.mkdir(exist_ok=True)
         rows = self._rows(is_changed=case.is_changed, endpoint=bench.relay.url)
@@ -160,7 +142,7 @@ class QuestionVideos:
         }
         return QuestionJob(
             table=str(table),
-            resumable=case.is_resumable,
+            resumable=not case.is_race,
             frames=FRAMES,
             model=self._config.model,
             engine=engine,
@@ -193,22 +175,23 @@ class QuestionVideos:
         return rows
 
 
-def make_clips(folder: Path, count: int) -> list[tuple[Path, dict[str, str]]]:
-    """Make clips of one moving shape, with a keyframe a second; return their paths, and the true answers by task."""
-    kept = folder / "shapes"
-    kept.mkdir(parents=True, exist_ok=True)
-    made = []
+def upload_clips(folder: Path, count: int, store: StoreSettings) -> dict[str, dict[str, str]]:
+    """Make clips of one moving shape, with a keyframe a second; return the true answers by task, by their URIs."""
+    objects, truths = ObjectStore(store), {}
     for number in range(count):
         rng = np.random.default_rng(_SEED + number)
-        shape, path = draw_shape(rng), kept / f"{number:04d}.mp4"
-        if not path.exists():
-            scenes = render_frames(shape, np.linspace(0, 1, LENGTH_S * FPS), rng)
-            frames = scenes.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
-            unfinished = path.with_suffix(".part.mp4")
-            write_clip(unfinished, frames, Encoding(container="mp4", codec="libx264", gop=FPS))
-            unfinished.replace(path)
-        made.append((path, {task: shape.truth(task) for task in QUESTIONS}))
-    return made
+        shape = draw_shape(rng)
+        path = made_once(folder / "shapes" / f"{number:04d}.mp4", partial(_write, shape, rng))
+        uri = f"{store.uri}/peers/shapes/{path.name}"
+        objects.replace(uri, path.read_bytes())
+        truths[uri] = {task: shape.truth(task) for task in QUESTIONS}
+    return truths
+
+
+def _write(shape: MovingShape, rng: np.random.Generator, path: Path) -> None:
+    scenes = render_frames(shape, np.linspace(0, 1, LENGTH_S * FPS), rng)
+    frames = scenes.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
+    write_clip(path, frames, Encoding(container="mp4", codec="libx264", gop=FPS))
 
 
 def _tuned(config: EngineConfig) -> dict[str, Any]:

@@ -203,11 +203,7 @@ class Isolated:
         self._connection: Connection | None = None
 
     def load(self) -> None:
-        """Start the process and load the contender in it.
-
-        Raises:
-            ModelError: The contender does not load.
-        """
+        """Start the process and load the contender in it."""
         self._connection, theirs = Pipe()
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
@@ -223,11 +219,7 @@ class Isolated:
         self._ask((self._contender, self._cores))
 
     def run(self, number: int) -> Timing:
-        """Run one pass.
-
-        Raises:
-            ModelError: The pass failed.
-        """
+        """Run one pass."""
         return Timing(*self._ask(number))
 
     def close(self) -> None:

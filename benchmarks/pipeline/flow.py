@@ -51,11 +51,7 @@ class FlowRun:
         """Do nothing: every run loads the model."""
 
     def run(self, number: int) -> Timing:
-        """Run the flow once.
-
-        Raises:
-            NotReconciledError: Some jobs have no label.
-        """
+        """Run the flow once."""
         engine = self.workload.engine
         # Random weights mean nothing, and are timed all the same.
         model = {"name": engine.model, "dtype": engine.dtype, "min_choice_mass": 0.0}

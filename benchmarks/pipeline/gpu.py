@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from benchmarks.cores import Cores, bind, observe
-from benchmarks.engine.measure import measure_life, measure_shared_video
+from benchmarks.engine.measure import measure_life, measure_questions
 from benchmarks.engine.on_gpu import measure_death, measure_encoders, measure_precision
 from benchmarks.harness import PROGRESS, Column, Table
-from benchmarks.live.latency import measure_latency
+from benchmarks.live.measure import measure_latency
 from benchmarks.live.stream import LiveSetup, open_live
+from benchmarks.media.clips import BITS_PER_S
 from benchmarks.media.footage import make_footage
 from benchmarks.models import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.contender import (
@@ -75,7 +76,6 @@ _CHAT_JOBS = 480  # LLM.chat holds those of all questions of a call
 _WARM_SHARE = 0.95
 _PUBLISHED_GAIN = 1.77  # over vLLM's uniform loader
 _NOISE_VIDEOS, _NOISE_SIDE_PX = 96, 280
-_SHARED_FRAMES = 32
 _LIVE_FRAMES, _LIVE_ROUNDS = (32, 128, 512), 3
 _LIVE_SIDE_PX = 336  # the least that the processor does not scale up
 _LIVE_TOLERANCE = 0.05  # bfloat16 and random weights
@@ -153,14 +153,15 @@ class GpuBenchmark(NamedTuple):
     minutes: float | None = None
 
     def run(self) -> tuple[list[Table], list[Target], dict[str, Any]]:
-        """Measure what has not been measured before, part by part.
-
-        Raises:
-            typer.BadParameter: A size is none.
-        """
+        """Measure what has not been measured before, part by part."""
         for size in self.sizes:
             if not all(side.isdecimal() for side in size.split("x")) or size.count("x") != 1:
                 raise typer.BadParameter(f"{size!r} is not a size such as 320x240.", param_hint="--sizes")
+            if int(size.partition("x")[0]) not in BITS_PER_S:
+                widths = ", ".join(map(str, BITS_PER_S))
+                raise typer.BadParameter(
+                    f"{size!r} cannot be made: its width is none of {widths}.", param_hint="--sizes"
+                )
         tables, targets = [], []
         with observe(Cores.split()) as utilization:
             bind(os.getpid(), utilization.cores.host)
@@ -200,10 +201,6 @@ class GpuBenchmark(NamedTuple):
     def _part(self, part: str, steps: Steps) -> Rows:
         config, log_path = self.workload(()).engine, self.folder / "logs" / "engine.log"
         side_px = SIDE_PX if self.model == "tiny" else _NOISE_SIDE_PX
-        if part == "questions":
-            shared = partial(measure_shared_video, frames=_SHARED_FRAMES, rounds=3, counts=(1, 8, 32))
-            rows = steps.take("questions on one video", lambda: shared(config, log_path, side_px=side_px)) or []
-            return [{**row, **{name: round(row[name], 2) for name in ("answer_ms", "times_one")}} for row in rows]
         if part == "engine":
             videos = min(self.questions, _NOISE_VIDEOS)
             life = partial(measure_life, log_path=log_path, videos=videos, frames=_FRAMES, side_px=side_px)
@@ -212,10 +209,9 @@ class GpuBenchmark(NamedTuple):
                 for name, options in _SETTINGS.items()
             }
             return [{"name": name, **figures} for name, figures in named.items() if figures]
-        if part == "death":
-            death = partial(measure_death, config, log_path, frames=_FRAMES, side_px=side_px)
-            return [figures] if (figures := steps.take("death", death)) else []
         measure: Mapping[str, Callable[[], Rows]] = {
+            "questions": lambda: measure_questions(config, log_path, side_px=side_px, rounds=3, counts=(1, 8, 32)),
+            "death": lambda: [measure_death(config, log_path, frames=_FRAMES, side_px=side_px)],
             "precision": lambda: measure_precision(
                 self._replace(model="tiny").workload(()).engine, log_path, videos=_NOISE_VIDEOS, frames=_FRAMES
             ),
@@ -229,7 +225,7 @@ class GpuBenchmark(NamedTuple):
         setup = LiveSetup(config=replace(config, live_sessions=2), side_px=side_px)
         with open_live(setup, self.folder / "logs") as live:
             measured = measure_latency(
-                live, setup, _LIVE_FRAMES, rounds=_LIVE_ROUNDS, on_length=_show, tolerance=_LIVE_TOLERANCE
+                live, setup, _LIVE_FRAMES, rounds=_LIVE_ROUNDS, show=_show, tolerance=_LIVE_TOLERANCE
             )
             return [{name: round(value, 1) for name, value in row.items()} for row in measured]
 

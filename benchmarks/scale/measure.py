@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from benchmarks.harness import MIB, Column, Table, own_services, progress, run_in_process
 from benchmarks.scale import steps
 from benchmarks.scale.answering import answer
+from benchmarks.scale.steps import Dataset
 from benchmarks.scale.synthetic import (
     DESCRIBE_SPEC,
     SPEC,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from infra.settings import DatabaseSettings
     from tasks.domain import Spec
+    from tasks.manifest.table import JobTable
+    from tasks.plans.plan import Plan
 
     Measure = Callable[..., dict[str, Any]]
 
@@ -92,7 +95,8 @@ def scale_of_videos(count: int, videos: Sequence[int]) -> list[Table]:
 
 def scale_of_descriptions(counts: Sequence[int], *, plan_only: bool) -> list[Table]:
     """Measure each number of videos to describe, or only how they are planned."""
-    measure, columns = (measure_planning, _BY_PLANS) if plan_only else (measure_descriptions, _BY_DESCRIPTIONS)
+    measure = partial(measure_descriptions, plan_only=plan_only)
+    columns = _BY_PLANS if plan_only else _BY_DESCRIPTIONS
     return _tables("By the number of videos to describe", columns, [(count, measure) for count in counts])
 
 
@@ -112,119 +116,87 @@ def _timed(name: str, step: Callable[..., Any], *arguments: object) -> tuple[Any
 
 
 def measure_scale(rows: int, *, settings: DatabaseSettings, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Measure each step once, on a server in which databases may be created.
-
-    Raises:
-        AssertionError: A step returned a wrong result.
-    """
-    with _database(settings) as (folder, own):
-        manifest = folder / "scale.parquet"
-        on_progress("writing a manifest")
-        write_manifest(manifest, rows)
-        begin_run(own)
-        on_progress("planning")
-        plan, planned = _timed("plan", steps.plan, str(manifest), f"{folder}/plan", own)
-        assert plan.jobs == rows
-        figures = {"rows": rows, "shards": plan.shards, **planned}
-        on_progress("filling the database")
-        with open_jobs(str(manifest), ObjectStore(StoreSettings())) as jobs:
-            expected = fill_results(own, jobs)
-        figures |= _read_back(manifest, own, SPEC, expected, on_progress)
+    """Measure each step once, on a server in which databases may be created; a wrong result is an error."""
+    with _database(settings, SPEC) as data:
+        write_manifest(Path(data.manifest), rows)
+        _, figures = _plan(data, rows, on_progress)
+        figures |= _read_back(data, fill_results, on_progress)
         on_progress("writing results")
         shards = max(1, min(rows, _WRITTEN_ROWS) // steps.SHARD_JOBS // _WRITING_PROCESSES)
-        figures["written_per_s"] = steps.write_in_parallel(
-            own, shards=shards, processes=_WRITING_PROCESSES, threads=_WRITING_THREADS
+        written_per_s = steps.write_in_parallel(
+            data.settings, shards=shards, processes=_WRITING_PROCESSES, threads=_WRITING_THREADS
         )
-        return figures
+        return figures | {"rows": rows, "written_per_s": written_per_s}
 
 
 def measure_videos(
     rows: int, *, videos: int, settings: DatabaseSettings, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Plan and answer a manifest with so many jobs, on so many videos; neither process has children.
-
-    Raises:
-        AssertionError: A job was not answered.
-    """
-    with _database(settings) as (folder, own):
-        manifest = folder / "scale.parquet"
-        on_progress("writing a manifest")
-        write_manifest(manifest, rows, per_video=-(-rows // videos))
-        begin_run(own)
-        on_progress("planning")
-        plan, planned = _timed("plan", steps.plan, str(manifest), f"{folder}/plan", own)
+    """Plan and answer a manifest with so many jobs, on so many videos; neither process has children."""
+    with _database(settings, SPEC) as data:
+        per_video = -(-rows // videos)
+        write_manifest(Path(data.manifest), rows, per_video=per_video)
+        plan, figures = _plan(data, rows, on_progress)
         on_progress("answering")
-        answered, answering = _timed("answer", answer, plan, own)
+        answered, answering = _timed("answer", answer, plan, data.settings)
         assert answered == rows
-        assert run_in_process(steps.audit, str(manifest), own).value.is_reconciled
-        return {"rows": rows, "videos": videos, "shards": plan.shards, **planned, **answering}
+        assert run_in_process(data.audit).value.is_reconciled
+        return figures | answering | {"rows": rows, "videos": -(-rows // per_video)}  # as many as fit, evenly
 
 
 def measure_descriptions(
-    videos: int, *, settings: DatabaseSettings, on_progress: Callable[[str], None]
+    videos: int, *, plan_only: bool = False, settings: DatabaseSettings, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure each step of runs that describe so many videos once; as `measure_scale`."""
-    with _database(settings) as (folder, own):
-        manifest = folder / "videos.parquet"
-        figures = _plan_videos(manifest, videos, own, on_progress)
-        on_progress("filling the database")
-        with open_jobs(str(manifest), ObjectStore(StoreSettings()), questions=False) as jobs:
-            expected = fill_descriptions(own, jobs)
-        figures |= _read_back(manifest, own, DESCRIBE_SPEC, expected, on_progress)
+    """Measure each step of runs that describe so many videos once, or only planning; as `measure_scale`."""
+    with _database(settings, DESCRIBE_SPEC) as data:
+        write_videos(Path(data.manifest), videos)
+        _, figures = _plan(data, videos, on_progress)
+        figures["videos"] = videos
+        if plan_only:
+            return figures
+        figures |= _read_back(data, fill_descriptions, on_progress)
         on_progress("reading what a search knows")
-        described = videos - expected["missing"] - expected["failures"]
-        known, reading = _timed("catalogue", steps.catalogue, own)
-        assert known == described, (known, described)
-        return figures | {"table_bytes": count_bytes(own), **reading}
+        known, reading = _timed("catalogue", data.catalogue)
+        assert known == figures["finished"], (known, figures["finished"])
+        return figures | {"table_bytes": count_bytes(data.settings), **reading}
 
 
-def measure_planning(videos: int, *, settings: DatabaseSettings, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Plan a manifest of so many videos once; as `measure_scale`."""
-    with _database(settings) as (folder, own):
-        return _plan_videos(folder / "videos.parquet", videos, own, on_progress)
-
-
-def _plan_videos(
-    manifest: Path, videos: int, own: DatabaseSettings, on_progress: Callable[[str], None]
-) -> dict[str, Any]:
-    on_progress("writing a manifest")
-    write_videos(manifest, videos)
-    begin_run(own, DESCRIBE_SPEC)
+def _plan(data: Dataset, jobs: int, on_progress: Callable[[str], None]) -> tuple[Plan, dict[str, Any]]:
+    begin_run(data.settings, data.spec)
     on_progress("planning")
-    folder = manifest.with_name("plan")
-    plan, planned = _timed("plan", steps.plan, str(manifest), str(folder), own, DESCRIBE_SPEC)
-    assert plan.jobs == videos
+    folder = Path(data.manifest).with_name("plan")
+    plan, figures = _timed("plan", data.plan, str(folder))
+    assert plan.jobs == jobs
     files = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return {
-        "videos": videos,
-        "shards": plan.shards,
-        "plan_files": len(files),
-        "plan_file_bytes": sum(files),
-        **planned,
-    }
+    return plan, figures | {"shards": plan.shards, "plan_files": len(files), "plan_file_bytes": sum(files)}
 
 
 def _read_back(
-    manifest: Path, own: DatabaseSettings, spec: Spec, expected: dict[str, int], on_progress: Callable[[str], None]
+    data: Dataset,
+    fill: Callable[[DatabaseSettings, JobTable], dict[str, int]],
+    on_progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Audit what is in the database, find what a backfill of every tenth job has to answer, and plan it."""
+    """Fill the database, audit it, find what a backfill of every tenth job has to answer, and plan that."""
+    on_progress("filling the database")
+    with open_jobs(data.manifest, ObjectStore(StoreSettings()), questions=data.has_questions) as jobs:
+        expected, finished = fill(data.settings, jobs), jobs.rows
     on_progress("auditing")
-    report, auditing = _timed("audit", steps.audit, str(manifest), own, spec)
+    report, auditing = _timed("audit", data.audit)
     found = {name: getattr(report, name) for name in expected}
     assert found == expected, f"The audit found {found}, expected {expected}."
     on_progress("finding the pending jobs of a backfill")
-    ids = manifest.with_name("ids.txt")
-    write_ids(ids, manifest, every=_NAMED_EVERY)
-    (named, pending), finding = _timed("pending", steps.pending_set, str(manifest), str(ids), own, spec)
+    ids = Path(data.manifest).with_name("ids.txt")
+    write_ids(ids, Path(data.manifest), every=_NAMED_EVERY)
+    (named, pending), finding = _timed("pending", data.pending_set, str(ids))
     on_progress("planning a backfill")
-    folder = str(manifest.with_name("backfill"))
-    plan, planning = _timed("backfill", steps.backfill, str(manifest), str(ids), folder, own, spec)
+    plan, planning = _timed("backfill", data.backfill, str(ids), str(ids.with_name("backfill")))
     assert plan.jobs == pending
-    return {"named": named, **auditing, **finding, **planning}
+    finished -= expected["missing"] + expected["failures"]
+    return {"named": named, "finished": finished, **auditing, **finding, **planning}
 
 
 @contextmanager
-def _database(settings: DatabaseSettings) -> Iterator[tuple[Path, DatabaseSettings]]:
+def _database(settings: DatabaseSettings, spec: Spec) -> Iterator[Dataset]:
     """Create a folder, and a database with the schema; drop both afterwards."""
     owner_url = settings.owner_url or settings.url
     assert owner_url is not None
@@ -237,6 +209,6 @@ def _database(settings: DatabaseSettings) -> Iterator[tuple[Path, DatabaseSettin
         server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
             upgrade(own)
-            yield Path(folder), settings.model_copy(update={"url": SecretStr(own)})
+            yield Dataset(f"{folder}/manifest.parquet", settings.model_copy(update={"url": SecretStr(own)}), spec)
         finally:
             server.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from uuid import uuid4
 
 import polars as pl
 
-from benchmarks.scale.synthetic import DATASET, RUN, SPEC, fingerprints_of
+from benchmarks.scale.synthetic import DATASET, RUN, fingerprints_of
 from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
@@ -42,81 +43,85 @@ if TYPE_CHECKING:
     from tasks.results.audit import AuditReport
 
 SHARD_JOBS = 100
-_OBJECTS = StoreSettings()
+_STORE = StoreSettings()
 
 
-def plan(manifest: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = SPEC) -> Plan:
-    """Read and check a manifest, look up finished jobs, write the shards and open the plan."""
-    engine = connect(settings)
-    with open_jobs(manifest, ObjectStore(_OBJECTS), questions=_has_questions(spec)) as jobs:
-        refresh_annotations(engine, _scope(spec), jobs=jobs)
-        kind = "classify" if _has_questions(spec) else "describe"
-        return _open_plan(_pending(jobs, engine, spec), manifest, plan_uri, engine, spec, kind=kind)
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A manifest, the database of its results, and what is asked; each step has its own process and connection."""
 
+    manifest: str
+    settings: DatabaseSettings
+    spec: Spec
 
-def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings, spec: Spec = SPEC) -> Plan:
-    """Read ids from a file, select their pending jobs, write the shards and open the plan."""
-    named = Path(ids).read_text().splitlines()
-    engine = connect(settings)
-    only = pl.Series("job_id", named)
-    with open_jobs(manifest, ObjectStore(_OBJECTS), only=only, questions=_has_questions(spec)) as jobs:
-        chosen = choose_jobs(engine, _scope(spec), Selection(), jobs=jobs, named=named).jobs
-        wanted = _pending(chosen, engine, spec, retry_failures=True)
-        return _open_plan(wanted, manifest, plan_uri, engine, spec, kind="backfill")
+    @property
+    def scope(self) -> Scope:
+        return Scope(dataset=DATASET, spec_id=self.spec.spec_id)
 
+    @property
+    def has_questions(self) -> bool:
+        return not isinstance(self.spec, DescribeSpec)
 
-def _scope(spec: Spec) -> Scope:
-    return Scope(dataset=DATASET, spec_id=spec.spec_id)
+    def plan(self, plan_uri: str) -> Plan:
+        """Read and check the manifest, look up finished jobs, write the shards and open the plan."""
+        engine = connect(self.settings)
+        with open_jobs(self.manifest, ObjectStore(_STORE), questions=self.has_questions) as jobs:
+            refresh_annotations(engine, self.scope, jobs=jobs)
+            kind = "classify" if self.has_questions else "describe"
+            return self._open_plan(self._pending(jobs, engine), plan_uri, engine, kind=kind)
 
+    def backfill(self, ids: str, plan_uri: str) -> Plan:
+        """Read ids from a file, select their pending jobs, write the shards and open the plan."""
+        engine, named = connect(self.settings), Path(ids).read_text().splitlines()
+        only = pl.Series("job_id", named)
+        with open_jobs(self.manifest, ObjectStore(_STORE), only=only, questions=self.has_questions) as jobs:
+            chosen = choose_jobs(engine, self.scope, Selection(), jobs=jobs, named=named).jobs
+            wanted = self._pending(chosen, engine, retry_failures=True)
+            return self._open_plan(wanted, plan_uri, engine, kind="backfill")
 
-def _has_questions(spec: Spec) -> bool:
-    return not isinstance(spec, DescribeSpec)
+    def audit(self) -> AuditReport:
+        with open_manifest(self.manifest, ObjectStore(_STORE)) as files:
+            jobs = read_unchecked_batches(files, questions=self.has_questions)
+            return audit_jobs(connect(self.settings), self.scope, jobs=jobs)
 
+    def pending_set(self, ids: str) -> tuple[int, int]:
+        """Return the number of named jobs, and of those that a backfill has to answer."""
+        named = pl.Series("job_id", Path(ids).read_text().splitlines())
+        with open_jobs(self.manifest, ObjectStore(_STORE), only=named, questions=self.has_questions) as jobs:
+            return len(jobs), len(self._pending(jobs, connect(self.settings), retry_failures=True))
 
-def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, spec: Spec, *, kind: str) -> Plan:
-    if isinstance(spec, RunSpec):
-        find_ambiguous_jobs(wanted.parts(), scoring=spec.choice_scoring, encode=lambda text: list(text.encode()))
-    with PlanWriter(ObjectStore(_OBJECTS), plan_uri, seal=_OBJECTS.seal) as writer:
-        for shards in split_into_shards(wanted.parts(), target_jobs=SHARD_JOBS):
-            writer.add(shards.rows, shards.sizes)
-    made = Plan(
-        plan_id=uuid4(),
-        run_id=RUN.run_id,
-        dataset=DATASET,
-        spec_id=spec.spec_id,
-        manifest_uri=manifest,
-        manifest_fingerprint="",
-        kind=kind,
-        shared=kind != "backfill",
-        plan_uri=plan_uri,
-        shards=len(writer.jobs),
-        jobs=sum(writer.jobs),
-    )
-    open_plan(engine, made, writer.jobs)
-    return made
+    def catalogue(self) -> int:
+        """Read what a search knows of all described videos, as when it opens the index; return their number."""
+        known = DatabaseCatalogue(connect(self.settings))
+        return sum(len(known.files(model)) for model in known.models())
 
+    def _pending(self, jobs: JobTable, engine: Engine, *, retry_failures: bool = False) -> JobTable:
+        return pending_jobs(
+            engine, self.scope, jobs=jobs, fingerprints_of=fingerprints_of, retry_failures=retry_failures
+        )
 
-def audit(manifest: str, settings: DatabaseSettings, spec: Spec = SPEC) -> AuditReport:
-    with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
-        jobs = read_unchecked_batches(files, questions=_has_questions(spec))
-        return audit_jobs(connect(settings), _scope(spec), jobs=jobs)
-
-
-def pending_set(manifest: str, ids: str, settings: DatabaseSettings, spec: Spec = SPEC) -> tuple[int, int]:
-    """Return the number of named jobs, and of those that a backfill has to answer."""
-    named = pl.Series("job_id", Path(ids).read_text().splitlines())
-    with open_jobs(manifest, ObjectStore(_OBJECTS), only=named, questions=_has_questions(spec)) as jobs:
-        return len(jobs), len(_pending(jobs, connect(settings), spec, retry_failures=True))
-
-
-def catalogue(settings: DatabaseSettings) -> int:
-    """Read what a search knows of all described videos, as it does when it opens the index; return their number."""
-    known = DatabaseCatalogue(connect(settings))
-    return sum(len(known.files(model)) for model in known.models())
-
-
-def _pending(jobs: JobTable, engine: Engine, spec: Spec, *, retry_failures: bool = False) -> JobTable:
-    return pending_jobs(engine, _scope(spec), jobs=jobs, fingerprints_of=fingerprints_of, retry_failures=retry_failures)
+    def _open_plan(self, wanted: JobTable, plan_uri: str, engine: Engine, *, kind: str) -> Plan:
+        if isinstance(self.spec, RunSpec):
+            scoring = self.spec.choice_scoring
+            find_ambiguous_jobs(wanted.parts(), scoring=scoring, encode=lambda text: list(text.encode()))
+        with PlanWriter(ObjectStore(_STORE), plan_uri, seal=_STORE.seal) as writer:
+            for shards in split_into_shards(wanted.parts(), target_jobs=SHARD_JOBS):
+                writer.add(shards.rows, shards.sizes)
+        made = Plan(
+            plan_id=uuid4(),
+            run_id=RUN.run_id,
+            dataset=DATASET,
+            spec_id=self.spec.spec_id,
+            manifest_uri=self.manifest,
+            manifest_fingerprint="",
+            kind=kind,
+            shared=kind != "backfill",
+            plan_uri=plan_uri,
+            shards=len(writer.jobs),
+            jobs=sum(writer.jobs),
+        )
+        open_plan(engine, made, writer.jobs)
+        return made
 
 
 def write_in_parallel(settings: DatabaseSettings, *, shards: int, processes: int, threads: int) -> float:

@@ -9,6 +9,7 @@ import av
 import numpy as np
 from PIL import Image
 
+from benchmarks.media.clips import made_once
 from benchmarks.scenes.truth import Transition
 
 if TYPE_CHECKING:
@@ -80,12 +81,7 @@ class SceneClip:
     def make(self, folder: Path) -> tuple[Path, tuple[Transition, ...]]:
         """Return the clip, which is encoded unless it exists, and its changes."""
         shots = plan_shots(self.kind, self.seed)
-        path = folder / "scenes" / f"{self.name}.mp4"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".part.mp4")
-            self._encode(unfinished, shots)
-            unfinished.replace(path)
+        path = made_once(folder / "scenes" / f"{self.name}.mp4", lambda path: self._encode(path, shots))
         return path, known_transitions(shots)
 
     def _encode(self, path: Path, shots: list[Shot]) -> None:

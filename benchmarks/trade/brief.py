@@ -30,15 +30,9 @@ _CENTRES = ((14.0, 14.0), (42.0, 14.0), (14.0, 42.0), (42.0, 42.0))
 
 
 def make_brief(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
-    """Write the clips and their manifest, one job per clip.
+    """Write the clips and their manifest, one job per clip; `start_ms` and `end_ms` say when the shape is there.
 
-    Args:
-        folder: Folder for `brief-0000.mp4` and so on and `manifest.parquet`; created if missing.
-        clips: Number of clips; multiples of 12 ask every question with every answer equally often.
-        seed: Determines every pixel.
-
-    Returns:
-        The manifest; `subtask` is the kind of question, and `start_ms` and `end_ms` say when the shape is there.
+    Multiples of 12 clips ask every question with every answer equally often.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)

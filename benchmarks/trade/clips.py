@@ -59,21 +59,13 @@ def mix(clips: int) -> list[Cell]:
     return list(islice(cycle(block()), clips))
 
 
-def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix: str | None = None) -> pl.DataFrame:
-    """Write the benchmark's clips and manifest, one job per clip.
+def make_trade(folder: Path, *, clips: int, seed: int = SEED) -> pl.DataFrame:
+    """Write the benchmark's clips, and a manifest with one job per clip.
 
-    Args:
-        folder: Folder for `trade-0000.mp4` and so on and `manifest.parquet`; created if missing.
-        clips: Number of clips; multiples of 160 are fully balanced.
-        seed: Determines every pixel; the model was not trained on the default.
-        uri_prefix: Prefix of the file names in `video_uri`; None is the folder itself.
-
-    Returns:
-        The manifest. `task` is scene or motion, `subtask` the kind of question; the columns `keyframes`, `length_s` and
-        `frames` describe the clip, and a run ignores them.
+    `task` is scene or motion, `subtask` the kind of question; the columns `keyframes`, `length_s` and `frames` describe
+    the clip, and a run ignores them. Multiples of 160 clips are fully balanced.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    prefix = (uri_prefix or str(folder.resolve())).rstrip("/")
     rng = np.random.default_rng(seed)
     rows = []
     for index, cell in enumerate(mix(clips)):
@@ -84,7 +76,7 @@ def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix
         rows.append(
             {
                 "job_id": f"trade-{index:04d}-{cell.subtask}",
-                "video_uri": f"{prefix}/{name}",
+                "video_uri": str(folder.resolve() / name),
                 "prompt": prompt,
                 "choices": list(choices),
                 "answer": cell.answer,

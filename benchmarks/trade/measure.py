@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Table, progress
@@ -14,10 +11,10 @@ from benchmarks.trade.fitting import DENSE, fit, specs_of
 from benchmarks.trade.inference import SpecRunner, decode_pool, engine_of, jobs_of
 from benchmarks.trade.relevance import measure_relevance
 from benchmarks.trade.report import Trade
-from tasks.model.identity import read_model_info
+from tasks.model.identity import TINY_MODEL, read_model_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import polars as pl
 
@@ -27,52 +24,30 @@ if TYPE_CHECKING:
 _WARM_UP_JOBS = 32
 
 
-def run(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table]:
+def run(folder: Path, *, clips: int, seed: int) -> list[Table]:
     """Make the clips, and ask about them with every candidate."""
-    with _folder(keep_in) as folder, progress("Making clips") as show:
+    with progress("Making clips") as show:
         manifest = kept_trade(folder, clips=clips, seed=seed)
-        fitted_on = kept_trade(folder, clips=fit_clips(clips), seed=seed + FIT_SEED_OFFSET)
-        return _measure(manifest, fitted_on, seed + FIT_SEED_OFFSET, model, folder / "engine.log", show).tables()
+        fit_seed = seed + FIT_SEED_OFFSET
+        fitted_on = kept_trade(folder, clips=fit_clips(clips), seed=fit_seed)
+        show("Loading the model")
+        model = read_model_info(str(TINY_MODEL))
+        with decode_pool() as pool, engine_of(model, folder / "engine.log") as engine:
+            runner, specs = SpecRunner(engine=engine, pool=pool), specs_of(model.identity)
+            runner.run(jobs_of(fitted_on)[:_WARM_UP_JOBS], specs[DENSE])  # the first answers of a process take longer
+
+            def ask(jobs: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
+                show(f"Answering {jobs.height:,} questions with {name}")
+                return runner.run(jobs_of(jobs), spec)
+
+            fitted = fit(fitted_on, model.identity, lambda name, spec: ask(fitted_on, name, spec), seed=fit_seed)
+            specs |= fitted.specs_of(model.identity)
+            answers = {name: ask(manifest, name, spec) for name, spec in specs.items()}
+        return Trade.of(manifest, answers, specs, fitted).tables()
 
 
-def run_relevance(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table]:
+def run_relevance(folder: Path, *, clips: int, seed: int) -> list[Table]:
     """Make clips of which a twentieth answers the question, and ask about them."""
-    with _folder(keep_in) as folder, progress("Making clips") as show:
+    with progress("Making clips") as show:
         manifest = keep(folder / f"alone-{seed}", clips, lambda target: make_brief(target, clips=clips, seed=seed))
-        return measure_relevance(manifest, model=model, folder=folder, on_progress=show)
-
-
-def _measure(
-    manifest: pl.DataFrame,
-    fit_manifest: pl.DataFrame,
-    fit_seed: int,
-    model: str,
-    log_path: Path,
-    show: Callable[[str], None],
-) -> Trade:
-    """Ask all questions of one engine."""
-    model_info = read_model_info(model)
-    show("Loading the model")
-    with decode_pool() as pool, engine_of(model_info, log_path) as engine:
-        runner = SpecRunner(engine=engine, pool=pool)
-        specs = specs_of(model_info.identity)
-        runner.run(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[DENSE])  # the first answers of a process take longer
-
-        def ask(jobs: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
-            show(f"Answering {jobs.height:,} questions with {name}")
-            return runner.run(jobs_of(jobs), spec)
-
-        fitted = fit(fit_manifest, model_info.identity, lambda name, spec: ask(fit_manifest, name, spec), seed=fit_seed)
-        specs |= fitted.specs_of(model_info.identity)
-        answers = {name: ask(manifest, name, spec) for name, spec in specs.items()}
-    return Trade.of(manifest, answers, specs, fitted)
-
-
-@contextmanager
-def _folder(kept: str | None) -> Iterator[Path]:
-    if kept:
-        Path(kept).mkdir(parents=True, exist_ok=True)
-        yield Path(kept)
-        return
-    with TemporaryDirectory(prefix="reelabel-") as folder:
-        yield Path(folder)
+        return measure_relevance(manifest, folder=folder, on_progress=show)

@@ -17,7 +17,7 @@ from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
 from tasks.domain.passes import with_times
 from tasks.evaluation.significance import paired_difference, proportion
-from tasks.model.identity import read_model_info
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.relevance import choose_frames
 
 if TYPE_CHECKING:
@@ -51,11 +51,9 @@ _COLUMNS = (
 )
 
 
-def measure_relevance(
-    manifest: pl.DataFrame, *, model: str, folder: Path, on_progress: Callable[[str], None]
-) -> list[Table]:
+def measure_relevance(manifest: pl.DataFrame, *, folder: Path, on_progress: Callable[[str], None]) -> list[Table]:
     """Embed the clips of `benchmarks.trade.brief`, choose among their frames, and ask about them."""
-    model_info, jobs = read_model_info(model), jobs_of(manifest)
+    model_info, jobs = read_model_info(str(TINY_MODEL)), jobs_of(manifest)
     with decode_pool() as pool:
         on_progress(f"Embedding frames of {len(jobs):,} clips")
         with tiny_embedder(pool, folder) as embedder:

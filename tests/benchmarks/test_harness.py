@@ -101,3 +101,25 @@ def test_a_step_in_a_process_has_its_value_and_the_peak_of_its_memory():
 
     assert small.value == "0001"
     assert large.peak_bytes - small.peak_bytes > 49_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["peers", "--clips", "0,0,0"], "'0,0,0' has no clip"),
+        (["pipeline", "gpu", "--sizes", "800x600"], "its width is none of 240, 320, 640, 1920"),
+        (["pipeline", "gpu", "--sizes", "320"], "not a size such as 320x240"),
+    ],
+)
+def test_what_nothing_can_be_measured_with_is_refused(arguments, words, tmp_path):
+    refused = CliRunner().invoke(app, [*arguments, "--folder", str(tmp_path)])
+
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.replace("│", " ").split())
+
+
+def test_a_folder_without_videos_is_refused(tmp_path):
+    refused = CliRunner().invoke(app, ["extract", "torchcodec", "--clips", str(tmp_path), "--folder", str(tmp_path)])
+
+    assert refused.exit_code == 2
+    assert "There are no videos in" in refused.output

@@ -50,11 +50,10 @@ class Machine:
         until(self._is_ready, _READY_S, every_s=1)
 
     def close(self):
-        """End everything; return the exit code of `reelabel serve`."""
+        """End everything."""
         self._service.terminate()
-        code = self._service.wait(_STOP_S)
+        self._service.wait(_STOP_S)
         self._stack.close()
-        return code
 
     def run(self, *arguments, **changes):
         """Run a `reelabel` command to its end."""

@@ -44,26 +44,15 @@ _DATASET = "measure"
 app = typer.Typer(cls=ReelabelGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
-def make_evaluation(
-    folder: Path,
-    *,
-    seed: int = EVALUATION_SEED,
-    clips: int = 200,
-    uri_prefix: str | None = None,
-) -> pl.DataFrame:
+def make_evaluation(folder: Path, *, clips: int = 200, uri_prefix: str | None = None) -> pl.DataFrame:
     """Write every clip three times (forwards, backwards, black) and a manifest of three jobs for each.
 
     The manifest's `subtask` is the variant; `answer` is what can be seen, so that backwards it is the opposite
     direction. Black clips keep the answers of their originals.
-
-    Args:
-        folder: Folder for the clips and `manifest.parquet`; created if missing.
-        seed: Determines every pixel.
-        clips: Number of different clips.
-        uri_prefix: Prefix of the file names in `video_uri`; None is the folder itself.
+    `uri_prefix` is that of the file names in `video_uri`; None is the folder itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(EVALUATION_SEED)
     prefix = (uri_prefix or str(folder.resolve())).rstrip("/")
     rows: list[dict[str, object]] = []
     for index, encoding in enumerate(islice(cycle(ENCODINGS), clips)):

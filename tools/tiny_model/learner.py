@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(3, 1, 1)
 _DEVIATION = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(3, 1, 1)
 _ABOVE_NOISE = 60
+_MEASURED_S = 6.0  # length of the clips that accuracies are of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +86,10 @@ class Learner:
             + nn.mse_loss(centre, _shape_centres(glimpses.clips))
         )
 
-    def accuracies(self, examples: Examples, duration_s: float = 6.0) -> dict[str, float]:
+    def accuracies(self, examples: Examples) -> dict[str, float]:
         """Return the share of correct answers by task, for questions whose answer the frames show."""
         with torch.no_grad():
-            guessed = self.answer(examples, duration_s)[:, self.prompts.answers].argmax(-1)
+            guessed = self.answer(examples, _MEASURED_S)[:, self.prompts.answers].argmax(-1)
         right = (guessed == examples.truths).float()
         of = {task: (examples.task_of == index) & (examples.shows_answer > 0) for index, task in enumerate(TASKS)}
         return {task: round(right[chosen].mean().item(), 3) for task, chosen in of.items()}

@@ -32,19 +32,12 @@ _HELD_OUT_SEED = 999
 _GLIMPSE_WEIGHT = 0.5
 _AT_A_RATE_SHARE = 0.5
 _REPORT_STEPS = 50
+_BATCH = 24  # clips
 _DURATION_S = (2.0, 8.0)  # length of the clips, which determines the temporal positions
 _console = Console(highlight=False)
 
 
-def train(
-    learner: Learner,
-    *,
-    steps: int,
-    seed: int,
-    peak_rate: float = 1.5e-3,
-    batch: int = 24,
-    on_report: Callable[[], object] = bool,
-) -> None:
+def train(learner: Learner, *, steps: int, seed: int, peak_rate: float, on_report: Callable[[], object]) -> None:
     """Train on clips of a seed, printing the accuracy on held-out clips; `on_report` is called after that."""
     training = Training(learner.model, learner.head, outer=("embed_tokens", "lm_head"))
     rng = np.random.default_rng(seed)
@@ -52,7 +45,7 @@ def train(
     started = time.monotonic()
     for step in range(1, steps + 1):
         training.begin_step(step, steps, peak_rate=peak_rate, least=0.05)
-        training.end_step(_loss(learner, rng, clips=batch))
+        training.end_step(_loss(learner, rng))
         if step % _REPORT_STEPS == 0 or step == steps:
             elapsed_s = time.monotonic() - started
             _console.print(
@@ -61,12 +54,12 @@ def train(
             on_report()
 
 
-def _loss(learner: Learner, rng: np.random.Generator, *, clips: int) -> torch.Tensor:
+def _loss(learner: Learner, rng: np.random.Generator) -> torch.Tensor:
     frames, duration_s = _draw_length(rng)
     # Half precision takes two thirds of the time, provided that attention avoids a kernel that is slow in it.
     with sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16):
-        answered = learner.answer_loss(draw_examples(rng, clips, frames=frames), duration_s)
-        glimpsed = learner.glimpse_loss(draw_glimpses(rng, clips // 6))
+        answered = learner.answer_loss(draw_examples(rng, _BATCH, frames=frames), duration_s)
+        glimpsed = learner.glimpse_loss(draw_glimpses(rng, _BATCH // 6))
     return answered + _GLIMPSE_WEIGHT * glimpsed
 
 

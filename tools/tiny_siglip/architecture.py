@@ -47,20 +47,20 @@ def make_image_processor() -> SiglipImageProcessor:
     return SiglipImageProcessor(size={"height": SIDE_PX, "width": SIDE_PX}, image_mean=_HALF, image_std=_HALF)
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast, *, vision_layers: int = 3, text_layers: int = 2) -> SiglipModel:
+def make_model(tokenizer: PreTrainedTokenizerFast) -> SiglipModel:
     """Make the model with random weights, about 1.1 million; the scale and bias start as in SigLIP's training."""
     encoder = {"hidden_size": WIDTH, "intermediate_size": WIDTH * 3, "num_attention_heads": WIDTH // 32}
     config = SiglipConfig(
         text_config=encoder
         | {
             "vocab_size": (len(tokenizer) + 63) // 64 * 64,
-            "num_hidden_layers": text_layers,
+            "num_hidden_layers": 2,
             "max_position_embeddings": MAX_TOKENS,
             "pad_token_id": tokenizer.pad_token_id,
             "bos_token_id": None,
             "eos_token_id": tokenizer.pad_token_id,
         },
-        vision_config=encoder | {"num_hidden_layers": vision_layers, "image_size": SIDE_PX, "patch_size": _PATCH_PX},
+        vision_config=encoder | {"num_hidden_layers": 3, "image_size": SIDE_PX, "patch_size": _PATCH_PX},
     )
     model = SiglipModel(config)
     model.logit_scale.data.fill_(2.3026)  # exp(2.3026) = 10

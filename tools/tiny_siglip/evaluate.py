@@ -32,20 +32,16 @@ _FRAMES = 16
 _START_TIMEOUT_S = 600
 
 
-def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int, seed: int = EVALUATION_SEED) -> dict[str, float]:
+def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int) -> dict[str, float]:
     """Return the accuracy of the clips' first tags, of those of `black` clips, and of first search results.
 
-    Args:
-        encoder: The model.
-        folder: For the encoded clips.
-        clips: Number of clips.
-        seed: Determines every pixel.
+    The folder is for the encoded clips.
 
     Returns:
         `clips` and `black`: shares of clips; `search`: share of the bank's texts that any clip shows, for which the
         best of all frames is from such a clip.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(EVALUATION_SEED)
     bank = TextBank(texts=SHAPE_BANK, vectors=encoder.embed_texts(SHAPE_BANK).vectors)
     right = {"clips": 0, "black": 0}
     frames, shown = list[npt.NDArray[np.float32]](), list[str]()

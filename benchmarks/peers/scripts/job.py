@@ -94,39 +94,22 @@ class QuestionJob(Place):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescriptionJob(Place):
+class DescriptionJob(FrameJob):
     """Videos on S3 whose frames are embedded; then they are tagged, or searched by text.
 
     Attributes:
-        uris: The videos, `s3://...`.
         table: Parquet file with a row for each: `job_id`, `video_uri`.
         searched: Whether the texts are searched for, by what an earlier run has left; otherwise, they are tags.
         texts: The texts, in lower case.
-        frames: Frames of each video, spread evenly.
-        end_s: Length of each video, in seconds.
-        fps: Frames per second of the videos.
         model: Folder of the model.
         dimensions: Size of its vectors.
     """
 
-    uris: list[str]
     table: str
     searched: bool
     texts: list[str]
-    frames: int
-    end_s: float
-    fps: float
     model: str
     dimensions: int
-
-    @property
-    def step_s(self) -> float:
-        """Seconds between two frames."""
-        return self.end_s / self.frames
-
-    def indices(self) -> list[int]:
-        """Return the numbers of the frames, each in the middle of its share of the video."""
-        return [round((number + 0.5) * self.step_s * self.fps) for number in range(self.frames)]
 
 
 Asked = TypeVar("Asked", bound=Place)

@@ -7,7 +7,6 @@ from benchmarks.engine.noise import noise_video
 from benchmarks.engine.words import CHOSEN, OWN, compare
 from benchmarks.models import Qwen, write_qwen
 from reelabel_engine.protocol import EngineConfig
-from tasks.model.engine.process import EngineProcess
 
 SMALL = Qwen(
     name="small",
@@ -43,8 +42,9 @@ def test_answers_in_words_are_compared_with_those_of_vllm(tmp_path):
 def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(tmp_path):
     model = write_qwen(SMALL, tmp_path)
     config = EngineConfig(model=str(model), load_format="dummy")
-    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
-        one, four = measure_questions(engine.answer, frames=64, side_px=56, rounds=1, counts=(1, 4))
+    log_path = tmp_path / "engine.log"
+
+    one, four = measure_questions(config, log_path, frames=64, side_px=56, rounds=1, counts=(1, 4))
 
     video_tokens = 64 // 2 * 4
     assert one["cached_tokens"] == 0

@@ -2,8 +2,7 @@ import random
 
 import pytest
 
-from benchmarks.exactness.fuzz import BASES, make_mutants
-from benchmarks.exactness.mutate import mutate
+from benchmarks.exactness.fuzz import BASES, make_mutants, mutate
 from benchmarks.media.matrix import matrix
 
 DATA = b"\x00\x00\x00\x20ftypisom" + random.Random(0).randbytes(5000) + b"\x00\x00\x00\x10moov" + bytes(9)

@@ -1,12 +1,13 @@
 """The benchmark of live sessions, with the stub engine in the process."""
 
+import re
 from contextlib import closing
 
 import pytest
 
-from benchmarks.live import bench
+from benchmarks.live import measure
 from benchmarks.live.chat_server import ChatServer
-from benchmarks.live.latency import measure_chat, measure_endurance, measure_latency
+from benchmarks.live.measure import measure_chat, measure_endurance, measure_latency
 from benchmarks.live.stream import find_setup, open_live, pairs_of
 from tasks.live.window import WindowRule
 from tests import stub_engine
@@ -28,7 +29,7 @@ def live(setup, tmp_path_factory):
 def test_rows_have_the_history_and_what_is_cached_of_it(live, setup):
     notes = []
 
-    rows = list(measure_latency(live, setup, (4, 12), rounds=1, on_length=notes.append))
+    rows = list(measure_latency(live, setup, (4, 12), rounds=1, show=notes.append))
 
     assert [row["frames"] for row in rows] == [4, 12]
     assert [(row["prompt_tokens"], row["cached_tokens"]) for row in rows] == [(2, 2), (6, 6)]
@@ -38,21 +39,24 @@ def test_rows_have_the_history_and_what_is_cached_of_it(live, setup):
 
 
 def test_a_stream_is_replayed_with_evictions_and_memory_by_quarter(live, setup):
-    found = measure_endurance(live, setup, minutes=0.7, rule=WindowRule(sink=2, size=8), on_minute=lambda _text: None)
+    stream, spread, memory = measure_endurance(
+        live, setup, minutes=0.7, rule=WindowRule(sink=2, size=8), show=lambda _text: None
+    )
 
-    assert found["stream_s"] == 42
-    assert found["evictions"] >= 3
-    assert found["most_frames"] < 2 + 2 * 8 + 2
-    assert len(found["memory_mib"]) == 4
-    assert found["question_ms"][0] > 0
-    p50, p99, longest = found["arrival_ms"]
-    assert 0 < p50 <= p99 <= longest
+    assert stream.startswith("0.7 minutes of stream")
+    evictions, most = map(int, re.search(r"(\d+) evictions, at most (\d+) frames", stream).groups())
+    assert evictions >= 3
+    assert most < 2 + 2 * 8 + 2
+    assert memory.count(", ") == 3
+    arrival, question = spread
+    assert question["p50"] > 0
+    assert 0 < arrival["p50"] <= arrival["p99"] <= arrival["longest"]
 
 
 def test_labels_are_compared_equally_often_by_kind_of_question(live, monkeypatch):
-    monkeypatch.setattr(bench, "_FRAMES", 2)
+    monkeypatch.setattr(measure, "_CLIP_FRAMES", 2)
 
-    found = bench.measure_agreement(live, labels=6, on_clip=lambda _text: None)
+    found = measure.measure_agreement(live, labels=6, show=lambda _text: None)
 
     assert {each["question"]: each["labels"] for each in found} == dict.fromkeys(SCENE_QUESTIONS, 1)
 
@@ -70,10 +74,10 @@ def test_a_length_that_the_chat_server_refuses_has_its_words_in_place_of_a_time(
         return {8: (200, token), 10: (200, error), 12: (413, "Too large."), 14: (200, b"data: [DONE]\n\n")}[frames]
 
     with gate("http://127.0.0.1:9", answer) as url, closing(ChatServer(url.removesuffix("/v1"))) as server:
-        rows = list(measure_chat(server, setup, (8, 10, 12, 14), rounds=1, on_length=lambda _text: None))
+        rows = list(measure_chat(server, setup, (8, 10, 12, 14), rounds=1, show=lambda _text: None))
 
-    assert [row["chat_ms"] is None for row in rows] == [False, True, True, True]
-    assert [row["chat_error"] for row in rows] == [
+    assert [ms is None for ms, _ in rows] == [False, True, True, True]
+    assert [error for _, error in rows] == [
         "",
         "vLLM's server refuses the question: The video exceeds the cache.",
         "vLLM's server refuses the question: Too large.",

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,7 +112,7 @@ def test_of_a_peer_that_fails_the_run_that_failed_is_reported():
 
 
 def test_answers_that_are_right_and_questions_that_were_asked_are_counted():
-    case = QuestionCase(name="q", model="tiny", videos=1, truths={"a": "A", "b": "B"})
+    case = QuestionCase(name="q", videos=1, truths={"a": "A", "b": "B"})
     rows = [
         {"id": "a", "letter": "A", "is_new": True, "error": ""},
         {"id": "b", "letter": "C", "is_new": False, "error": ""},
@@ -123,7 +122,6 @@ def test_answers_that_are_right_and_questions_that_were_asked_are_counted():
     assert case.figures(rows) == {"asked": 2, "right": 1}
     assert case.faults([*rows, rows[0]]) == {"lost": 5, "doubled": 1, "failed": 1}
     assert replace(case, truths={}).figures(rows) == {"asked": 2}
-    assert not replace(case, is_resumable=True).is_race
 
 
 def test_tags_and_searches_that_fit_what_is_seen_are_counted():
@@ -143,7 +141,7 @@ def test_tags_and_searches_that_fit_what_is_seen_are_counted():
 
 
 def test_of_a_run_that_is_killed_halfway_the_one_that_continues_it_is_reported(monkeypatch, tmp_path):
-    died = QuestionCase(name="died", model="tiny", videos=1, kill_at_rows=4, is_resumable=True)
+    died = QuestionCase(name="died", videos=1, kill_at_rows=4, is_race=False)
     kills, folders = [], []
 
     def run_script(_python, _script, options, *, kill_at_rows, **_):
@@ -154,13 +152,15 @@ def test_of_a_run_that_is_killed_halfway_the_one_that_continues_it_is_reported(m
     monkeypatch.setattr(measure, "run_script", run_script)
     relay = SimpleNamespace(traffic=Traffic(0, 0))
     bench = Bench(store=StoreSettings(), relay=relay, logs=tmp_path, rounds=1, limit_s=9)
-    place = partial(Place, endpoint="", key="", secret="", cores=1)
+    videos = SimpleNamespace(
+        job=lambda _case, _bench, folder: Place(endpoint="", key="", secret="", cores=1, folder=folder)
+    )
 
     outcomes = bench.measure(
         [OURS],
         [died, replace(died, name="continued", kill_at_rows=0)],
         {OURS.name: "python"},
-        job=lambda _, folder: place(folder=folder),
+        videos=videos,
         on_run=lambda _: None,
     )
 
@@ -169,13 +169,13 @@ def test_of_a_run_that_is_killed_halfway_the_one_that_continues_it_is_reported(m
     assert [(each.case.name, each.why) for each in outcomes] == [("continued", "")]
 
 
-def test_a_peer_that_lacks_a_kind_of_frames_says_so():
-    ray, nemo = (next(peer for peer in PEERS if peer.script == name) for name in ("ray_data", "nemo_curator"))
+def test_a_peer_is_asked_for_what_it_can_do():
+    ray, chain = (next(peer for peer in PEERS if peer.script == name) for name in ("ray_data", "datachain"))
 
-    assert "rate" in ray.lack(KEYFRAMES.wants)
-    assert "encoded anew" in nemo.lack(UNIFORM.wants)
-    assert not ray.lack(UNIFORM.wants)
-    assert not DAFT.lack(KEYFRAMES.wants)
+    assert UNIFORM.is_for(ray)
+    assert not KEYFRAMES.is_for(ray)
+    assert KEYFRAMES.is_for(DAFT)
+    assert not QuestionCase(name="q", videos=1).is_for(chain)
 
 
 def test_lines_are_those_that_hold_code():
@@ -184,7 +184,7 @@ def test_lines_are_those_that_hold_code():
     assert count_lines(code) == 4
     server = (ROOT / "benchmarks/peers/scripts/questions/server.py").read_text()
     assert DAFT.lines("questions") > count_lines(server) > 20  # it is what Daft's script shares with others
-    assert all(0 < peer.lines("frames") <= 60 for peer in (OURS, *PEERS) if not peer.lack(UNIFORM.wants))
+    assert all(0 < peer.lines("frames") <= 60 for peer in (OURS, *PEERS))
 
 
 def test_frames_are_picked_evenly():
@@ -212,17 +212,13 @@ def test_an_environment_that_cannot_be_made_is_a_row_that_says_why(monkeypatch, 
     refused = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution\n")
     monkeypatch.setattr(harness.subprocess, "run", lambda *_, **__: refused)
     monkeypatch.setattr(environment, "_shared_packages", list)
-    monkeypatch.setattr(environment.venv, "create", lambda home, **_: _site_packages(home).mkdir(parents=True))
+    monkeypatch.setattr(harness.venv, "create", lambda home, **_: harness.packages_of(home).mkdir(parents=True))
 
     pythons = pythons_of([OURS, DAFT], tmp_path)
 
     assert pythons["reelabel"] == sys.executable
     assert isinstance(pythons["Daft"], ReelabelError)
     assert "no matching distribution" in str(pythons["Daft"])
-
-
-def _site_packages(home):
-    return home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
 @pytest.mark.system

@@ -8,7 +8,6 @@ from benchmarks.trade.brief import LENGTH_S, SHOWN_S, _draw, make_brief
 from benchmarks.trade.measure import run_relevance
 from benchmarks.trade.relevance import COUNTS, _score
 from tasks.demo.actors import paint
-from tasks.model.identity import TINY_MODEL
 
 AT = np.arange(LENGTH_S) / LENGTH_S
 
@@ -61,7 +60,7 @@ def test_what_is_shown_and_answered_is_counted_for_each_sampler():
 
 @pytest.mark.system
 def test_the_benchmark_shows_what_answers_the_question(tmp_path):
-    [seen] = run_relevance(clips=12, seed=7, keep_in=str(tmp_path), model=str(TINY_MODEL))
+    [seen] = run_relevance(tmp_path, clips=12, seed=7)
 
     assert seen.title.startswith("12 clips")
     rows = {(each["sampler"], each["count"]): each for each in seen.rows}

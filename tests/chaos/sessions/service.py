@@ -72,14 +72,13 @@ class Service:
         return alive
 
     def close(self):
-        """End it for good; return its exit code."""
+        """End it for good."""
         self._ended.set()
         self._watcher.join()
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
-        code = self._process.wait(_STOP_S)
+        self._process.wait(_STOP_S)
         self._log.close()
-        return code
 
     def _start(self):
         self.starts += 1

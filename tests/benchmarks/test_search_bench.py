@@ -5,8 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from benchmarks.search.measure import KINDS, make_case, targets
-from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
+from benchmarks.search import FRAMES_PER_FILE, KINDS, MadeVectors, exact_neighbours, make_case, targets
 from tasks.search.hits import Hits
 
 
