@@ -18,7 +18,6 @@ from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
 from infra.database.connect import Role, connected
-from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
@@ -90,7 +89,7 @@ def calibrate(
 ) -> None:
     """Fit a temperature on known answers so that confidence matches accuracy."""
     uri = absolute_uri(manifest)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Role.WRITER) as (settings, engine):
+    with open_database(store=True, login=Role.WRITER) as (settings, engine):
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
         require_choices(uri, has_choices=any(job.choices for job in jobs))
         row = find_run(engine, run) if run else require_only_spec(engine, uri)

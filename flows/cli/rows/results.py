@@ -15,7 +15,6 @@ from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
 from flows.cli.rows.review import print_tasks, write_samples
 from flows.run.result import cost_lines
-from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
@@ -86,7 +85,7 @@ def results(
         _write_review(run, limit=limit, folder=folder)
         return
     check_format(form, raw=raw)
-    with open_database(ServiceName.POSTGRES) as (_, engine):
+    with open_database() as (_, engine):
         row = find_run(engine, run)
         scope = Scope.of(row)
         describing = describes(engine, scope.spec_id)
@@ -112,7 +111,7 @@ def results(
 
 
 def _write_review(run: str, *, limit: int, folder: str | None) -> None:
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         row = find_run(engine, run)
         if folder is None:
             print_tasks(engine, settings, row, limit=limit)

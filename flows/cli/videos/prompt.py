@@ -79,7 +79,7 @@ def prompt(
 
 
 def _last_manifest() -> str:
-    with open_database(ServiceName.POSTGRES) as (_, engine):
+    with open_database() as (_, engine):
         return str(find_run(engine, "last")["manifest_uri"])
 
 
