@@ -34,7 +34,8 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """End a command's help with an example."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        function.__doc__ = f"{inspect.getdoc(function)}\n\n[dim]Example:[/dim] {text}"
+        about = inspect.getdoc(function)
+        function.__doc__ = f"{about}\n\n" * bool(about) + f"[dim]Example:[/dim] {text}"
         return function
 
     return add

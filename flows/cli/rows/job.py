@@ -86,10 +86,7 @@ def job(
         ),
     ] = None,
 ) -> None:
-    """Show everything about one job, with its frames.
-
-    Prints its outcomes by run and spec, its question, and the times of its frames.
-    """
+    """Prints its outcomes by run and spec, its question, and the times of its frames."""
     require_format(form, "table", "json")
     if sheet:
         require_sheet(sheet)
