@@ -15,8 +15,8 @@ from flows.cli.console import OUT, cell, make_table, print_json, print_line, req
 from flows.cli.context import find_run, open_database, ready_to_run
 from flows.cli.options import LabelledManifest, example, with_evaluate
 from flows.cli.runs.follow import show_progress_of_manifest
+from flows.cli.runs.run import create_flow_run, run_flow_here
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
-from flows.run.names import TAG
 from infra.database.connect import Role, connected
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
@@ -61,8 +61,10 @@ def evaluate(
     uri = absolute_uri(manifest)
     parameters = {"manifest": uri, "samplers": sampler or ["keyframes"], "models": model or [], **options.model_dump()}
     with ready_to_run() as settings, connected(settings.database, Role.READER) as engine:
+        from flows.evaluate import evaluate as flow  # noqa: PLC0415 - see prefect_ready
+
         with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
-            _run_flow(parameters)
+            run_flow_here(flow, create_flow_run(flow, parameters), parameters)
         evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(manifest))
     assert evaluation is not None
     if json == _PRINTED:
@@ -125,17 +127,6 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
         print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
         print_line(f"See calibrated labels: {command('results', run_id, calibrated=True)}")
-
-
-def _run_flow(parameters: dict[str, Any]) -> None:
-    from prefect.client.orchestration import get_client  # noqa: PLC0415
-
-    from flows.cli.runs.run import run_flow_here  # noqa: PLC0415
-    from flows.evaluate import evaluate  # noqa: PLC0415
-
-    with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(evaluate, parameters=parameters, tags=[TAG])
-    run_flow_here(evaluate, flow_run, parameters)
 
 
 # Two tables, with two lines per cell, so that both fit in 80 columns.

@@ -51,16 +51,13 @@ def run_flow_locally(
     request: RunRequest, settings: Settings, *, id_file: str | None = None, is_watched: bool = True
 ) -> UUID:
     """Run `classify`, `describe` or `backfill` in this process; return the run's id, written to `id_file` before."""
-    from prefect.client.orchestration import get_client  # noqa: PLC0415
-
     from flows.runs import backfill, classify, describe  # noqa: PLC0415
 
     if id_file is not None:
         require_parent_folder(id_file)
-    with get_client(sync_client=True) as client:
-        flow: Any = {each.name: each for each in (classify, describe, backfill)}[request.kind]
-        parameters = request.parameters
-        flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
+    flow: Any = {each.name: each for each in (classify, describe, backfill)}[request.kind]
+    parameters = request.parameters
+    flow_run = create_flow_run(flow, parameters)
     if id_file is not None:
         Path(id_file).write_text(f"{flow_run.id}\n")
     with connected(settings.database) as engine:
@@ -69,6 +66,13 @@ def run_flow_locally(
         if is_watched and str(message).startswith(NOTHING_TO_DO):
             print_line(str(message))
     return flow_run.id
+
+
+def create_flow_run(flow: Any, parameters: dict[str, Any]) -> FlowRun:  # noqa: ANN401 - of any flow
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        return client.create_flow_run(flow, parameters=parameters, tags=[TAG])
 
 
 def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> Any:  # noqa: ANN401 - of any flow
