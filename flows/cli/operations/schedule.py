@@ -118,6 +118,8 @@ def catch_up(
 ) -> None:
     """Exits with 1 if one fails."""
     first, last = _day("--since", since), _day("--until", until) if until else None
+    if last and last < first:
+        raise ConfigurationError(f"--until {until} is before --since {since}; swap them.")
     with running_with_prefect(*ServiceName) as settings:
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
