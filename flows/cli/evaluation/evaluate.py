@@ -14,7 +14,7 @@ from rich.text import Text
 from flows.cli.console import OUT, cell, make_table, print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, ready_to_run
 from flows.cli.options import LabelledManifest, example, with_evaluate
-from flows.cli.runs.follow import show_progress_of_manifest
+from flows.cli.runs.follow import show_progress
 from flows.cli.runs.run import create_flow_run, run_flow_here
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from infra.database.connect import Role, connected
@@ -31,7 +31,7 @@ from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
 from tasks.results.evaluation.evaluations import last_evaluation
-from tasks.results.runs import require_only_spec
+from tasks.results.runs import newest_run, require_only_spec
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -63,7 +63,8 @@ def evaluate(
     with ready_to_run() as settings, connected(settings.database, Role.READER) as engine:
         from flows.evaluate import evaluate as flow  # noqa: PLC0415 - see prefect_ready
 
-        with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
+        progress = show_progress(lambda: newest_run(engine, manifest_uri=uri, dataset=None))
+        with nullcontext() if json == _PRINTED else progress:
             run_flow_here(flow, create_flow_run(flow, parameters), parameters)
         evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(manifest))
     assert evaluation is not None

@@ -22,7 +22,7 @@ from infra.errors import RunFailedError
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.text import on_one_line
-from tasks.results.runs import cancel_run
+from tasks.results.runs import cancel_run, read_run
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -61,7 +61,7 @@ def run_flow_locally(
     if id_file is not None:
         Path(id_file).write_text(f"{flow_run.id}\n")
     with connected(settings.database) as engine:
-        with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
+        with show_progress(lambda: read_run(engine, flow_run.id)) if is_watched else contextlib.nullcontext():
             message = run_flow_here(flow, flow_run, parameters)
         if is_watched and str(message).startswith(NOTHING_TO_DO):
             print_line(str(message))
@@ -122,7 +122,7 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
 
     with connected(settings.database) as engine:
         try:
-            with show_progress(engine, run_id):
+            with show_progress(lambda: read_run(engine, run_id)):
                 ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
         except (KeyboardInterrupt, SystemExit):
             _cancel(engine, run_id)
