@@ -59,9 +59,9 @@ def deploy(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
 ) -> None:
-    """For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies
-    stays as deployed, as do pauses and schedules set in Prefect.
-    """  # noqa: D205 - continues the summary
+    """For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
+    as deployed, as do pauses and schedules set in Prefect.
+    """  # noqa: D205, E501 - continues the summary
     assignments, configured = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(configured, frozenset({ServiceName.PREFECT}))
     manifests = (with_nightly(configured, nightly).nightly.manifest, configured.describe.nightly_manifest)
