@@ -8,11 +8,10 @@ import secrets
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
 from infra import embedded
 from infra.database.connect import Role, check_login, is_unverified
-from infra.embedded.prefect import basic_auth_headers
+from infra.embedded.prefect import ask
 from infra.extras import LAKES, require_lake
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox import probe
@@ -23,18 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from infra.settings import PrefectSettings, ResultsSettings, Settings, StoreSettings
+    from infra.settings import ResultsSettings, Settings, StoreSettings
     from reelabel.sandbox import SandboxMode
 
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 10
 _S3_FIELDS = ("endpoint_url", "access_key_id", "secret_access_key", "ca_file")
 _DATABASE_LOGINS = {Role.WRITER: "database", Role.READER: "database reader", Role.OWNER: "database owner"}
-_LOGIN_REQUIRED = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
-
-
-class _LoginRefusedError(Exception):
-    pass
 
 
 class Check(NamedTuple):
@@ -148,16 +142,19 @@ def probe_store(store: StoreSettings) -> str:
 def check_prefect(settings: Settings) -> Check:
     if settings.prefect.api_url is None:
         return _embedded_default("prefect", "prefect.api_url")
-    shown = redact_uri(settings.prefect.api_url)
+    shown, login = redact_uri(settings.prefect.api_url), settings.prefect.auth_string
     try:
-        version = _version_of(settings.prefect)
-    except _LoginRefusedError as error:
-        advice = "Fix prefect.auth_string; it is user:password."
-        return Check("prefect", f"{shown} refuses the login ({error})", advice, ok=False)
+        status, answer = ask(f"{settings.prefect.api_url.rstrip('/')}/admin/version", login, timeout_s=_TIMEOUT_S)
+        version = answer.decode().strip('"')
     except (OSError, http.client.HTTPException, ValueError) as error:
         advice = "Start the server, or fix prefect.api_url and prefect.auth_string."
         return Check("prefect", f"{shown} does not answer ({error})", advice, ok=False)
-    return Check("prefect", f"{version} at {shown}")
+    if status == http.client.OK:
+        return Check("prefect", f"{version} at {shown}")
+    if login is None:
+        return Check("prefect", f"login required, which Prefect's client has, at {shown}")
+    advice = "Fix prefect.auth_string; it is user:password."
+    return Check("prefect", f"{shown} refuses the login (HTTP {status})", advice, ok=False)
 
 
 def check_embedded(settings: Settings) -> Iterator[Check]:
@@ -190,22 +187,3 @@ def _attempt(name: str, check: Callable[[], str]) -> Check:
 
 def _embedded_default(name: str, setting: str) -> Check:
     return Check(name, f"{setting} is not set; commands start an embedded server")
-
-
-def _version_of(prefect: PrefectSettings) -> str:
-    url = urlsplit(f"{(prefect.api_url or '').rstrip('/')}/admin/version")
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    # Host and port only: a password in the URL must not appear in an error message.
-    connection = kind(url.hostname or "", url.port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", url.path, headers=basic_auth_headers(prefect.auth_string))
-        response = connection.getresponse()
-        if response.status in _LOGIN_REQUIRED and prefect.auth_string is None:
-            return "login required, which Prefect's client has,"
-        if response.status in _LOGIN_REQUIRED:
-            raise _LoginRefusedError(f"HTTP {response.status}")
-        if response.status != http.client.OK:
-            raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
-        return response.read().decode().strip('"')
-    finally:
-        connection.close()

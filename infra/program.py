@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import shlex
 import shutil
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _NAME = "reelabel"
 APPLICATION = "reelabel-app"
@@ -44,6 +46,19 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
     return shlex.join([*program(), *name.split(), *arguments, *option_words(options)])
 
 
+def join_list(values: Iterable[object]) -> str:
+    """Write the values of an option that takes several: separated by commas, and quoted as in CSV where necessary."""
+    written = io.StringIO()
+    csv.writer(written).writerow(values)
+    return written.getvalue().removesuffix("\r\n")
+
+
+def split_list(text: str) -> list[str]:
+    """Return the values that `join_list` has written, or a user."""
+    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    return [value for row in rows for cell in row if (value := cell.strip())]
+
+
 def option_words(options: Mapping[str, Any]) -> Iterator[str]:
     """Write options as on a command line; see `command`."""
     for name, value in options.items():
@@ -59,7 +74,7 @@ def option_words(options: Mapping[str, Any]) -> Iterator[str]:
         elif value is not None and value is not False and (value or not isinstance(value, str | list)):  # 0 is a value
             yield option
             if value is not True:
-                yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
+                yield join_list(value) if isinstance(value, list) else str(value)
 
 
 def _model_words(model: Any) -> Iterator[str]:  # noqa: ANN401 - a model of pydantic, see `option_words`

@@ -15,6 +15,22 @@ def supervisor_pid(home):
     return pid
 
 
+def processes_of(home):
+    """Command lines of all processes that name `home` there or in their environment, or work in it."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            line = (folder / "cmdline").read_bytes()
+            traces = line + (folder / "environ").read_bytes() + os.fsencode((folder / "cwd").readlink())
+        except OSError:
+            continue
+        if str(home).encode() in traces:
+            found.append(line)
+    return found
+
+
 @contextmanager
 def halted_supervisor(home):
     """Halt the supervisor, so that it does not start what is killed meanwhile."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from flows.cli.console import ERRORS, print_notice
@@ -20,7 +21,7 @@ from tasks.database.schema import check_schema, prepare_database
 from tasks.results import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Engine, RowMapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
+OF_A_RUN = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 _DRAIN_TIMEOUT_S = 5
 _AT_ONCE = {"PREFECT_CLIENT_MAX_RETRIES": "0"}
 # Logs go to the Prefect server; the terminal shows our progress bar and summary instead.
@@ -65,7 +67,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
                 f"Prefect at {shown} answers with an internal error (HTTP {error.response.status_code}): its database "
                 "may be gone. See its log; the embedded one is restarted by `reelabel down` and `reelabel up`."
             ) from error
-        raise ConfigurationError(f"Prefect request to {shown} failed: {_first_line(error)}.") from error
+        reason = (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
+        raise ConfigurationError(f"Prefect request to {shown} failed: {reason}.") from error
     except PrefectException as error:
         raise ConfigurationError(
             f"Prefect rejected the request: {' '.join(str(error).split()).rstrip('.')}."
@@ -76,12 +79,15 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
         EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
 
 
-def _import_flows() -> None:
-    """Import Prefect and the flows, which takes seconds, while services start."""
+def _import_flows(modules: Sequence[str]) -> None:
+    """Import Prefect, the flows and other modules, which takes seconds, while services start."""
     import prefect.flow_engine  # noqa: F401, PLC0415
 
     import flows.runs  # noqa: F401, PLC0415
     import tasks.report.videos  # noqa: F401, PLC0415 - needed when the run ends
+
+    for name in modules:
+        import_module(name)
 
 
 def _set_logging(settings: Settings) -> None:
@@ -89,10 +95,6 @@ def _set_logging(settings: Settings) -> None:
     if settings.log.format == "json":
         log_as_json()
     os.environ.update(PREFECT_JSON_LINES if settings.log.format == "json" else _QUIET)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
 _TITLES = dict(zip(ServiceName, ("Postgres", "S3", "Prefect", "a worker"), strict=True))
@@ -122,7 +124,11 @@ def running_services(*services: ServiceName, keep: bool = False, own: bool = Fal
 
 def running_store(*uris: str) -> AbstractContextManager[Settings]:
     """Run the S3 server if a URI may be on it; yield the settings, like `running_services`."""
-    return running_services(*[ServiceName.S3] * any(uri.startswith("s3://") for uri in uris))
+    return running_services(*_store_of(*uris))
+
+
+def _store_of(*uris: str) -> list[ServiceName]:
+    return [ServiceName.S3] * any(uri.startswith("s3://") for uri in uris)
 
 
 def own_settings() -> Settings:
@@ -144,13 +150,15 @@ def startup_errors() -> Iterator[None]:
 
 
 @contextmanager
-def ready_to_run() -> Iterator[Settings]:
-    """Run the services of a run, and check its database and its store; yield the settings with their addresses."""
+def ready_to_run(*modules: str, keep: bool = False, own: bool = False) -> Iterator[Settings]:
+    """Run the services of a run, and check its database and its store; options and result as `running_services`.
+
+    Meanwhile, import the flows, and `modules`.
+    """
     _set_logging(load_settings())
     with ThreadPoolExecutor(1, "import") as background:
-        imported = background.submit(_import_flows)
-        services = ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT
-        with running_services(*services) as settings:
+        imported = background.submit(_import_flows, modules)
+        with running_services(*OF_A_RUN, keep=keep, own=own) as settings:
             imported.result()
             with prefect_ready(settings):
                 with startup_errors():
@@ -160,19 +168,33 @@ def ready_to_run() -> Iterator[Settings]:
 
 
 @contextmanager
-def open_database(*services: ServiceName, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
-    """Run services, and yield the settings and an engine of a database that has this version's schema."""
+def running_with_prefect(*services: ServiceName) -> Iterator[Settings]:
+    """Run services, of which Prefect is one, and configure its client."""
+    with running_services(*services) as settings, prefect_ready(settings):
+        yield settings
+
+
+@contextmanager
+def open_database(*, store: bool = False, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
+    """Run Postgres, and the store if needed; yield the settings and an engine of a database with our schema."""
     require_home(load_settings())
-    with running_services(*services) as settings, connected(settings.database, login) as engine:
+    with (
+        running_services(ServiceName.POSTGRES, *[ServiceName.S3] * store) as settings,
+        connected(settings.database, login) as engine,
+    ):
         with startup_errors():
             check_schema(engine)
         yield settings, engine
 
 
 @contextmanager
-def opened_by_owner(*services: ServiceName) -> Iterator[tuple[Settings, Engine]]:
-    """Run services; yield the settings and an engine with the login that owns the tables."""
-    with running_services(*services) as settings, startup_errors(), connected(settings.database, Role.OWNER) as owner:
+def opened_by_owner(*uris: str) -> Iterator[tuple[Settings, Engine]]:
+    """Run Postgres, and the S3 server if a URI may be on it; yield an engine with the login that owns the tables."""
+    with (
+        running_services(ServiceName.POSTGRES, *_store_of(*uris)) as settings,
+        startup_errors(),
+        connected(settings.database, Role.OWNER) as owner,
+    ):
         yield settings, owner
 
 

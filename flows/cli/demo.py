@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.console import OUT, print_line
-from flows.cli.context import own_settings, prefect_ready, running_services
+from flows.cli.context import own_settings, ready_to_run
 from flows.cli.options import example
 from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.program import command
@@ -39,7 +39,6 @@ def demo(
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
 ) -> None:
-    """Run a complete example on generated clips: services, deployment, answers, summary."""
 
     def make(folder: Path, uri_prefix: str) -> pl.DataFrame:
         from tasks.demo.clips import make_demo  # noqa: PLC0415
@@ -80,16 +79,13 @@ def classify_clips(
     }
     with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as background:
         clips = background.submit(make, Path(folder), root)
-        imported = background.submit(_import_flows)
-        with running_services(*set(ServiceName) - {ServiceName.WORKER}, keep=keep, own=True) as started:
-            imported.result()
-            with prefect_ready(started):
-                with OUT.status("Making clips"):
-                    jobs = clips.result()
-                if describe:
-                    _make_videos(Path(folder), jobs)
-                code = _run(started, parameters, Path(folder), jobs, background, describe=describe)
-                return max(code, then(started))
+        with ready_to_run("flows.schedule.deploy", keep=keep, own=True) as started:
+            with OUT.status("Making clips"):
+                jobs = clips.result()
+            if describe:
+                _make_videos(Path(folder), jobs)
+            code = _run(started, parameters, Path(folder), jobs, background, describe=describe)
+            return max(code, then(started))
 
 
 def _make_videos(folder: Path, jobs: pl.DataFrame) -> None:
@@ -115,11 +111,9 @@ def _run(
     from flows.cli.runs.run import submit, watch_submitted  # noqa: PLC0415
     from flows.cli.runs.summary import print_summary  # noqa: PLC0415
     from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
-    from tasks.database.schema import prepare_database  # noqa: PLC0415
 
     worker = background.submit(start, own_settings(), wanted=frozenset(ServiceName))
     with OUT.status("Uploading the clips, deploying the flows and starting a worker"):
-        prepare_database(settings.database)
         root = str(parameters["manifest"]).rpartition("/")[0]
         objects = ObjectStore(settings.store, settings.web)
         for path in sorted(folder.iterdir()):
@@ -140,9 +134,3 @@ def _run(
         for what, run_id in zip(("Labels", "Descriptions"), run_ids, strict=True):
             print_line(f"{what}: {command('results', str(run_id)[:8])}")
     return code
-
-
-def _import_flows() -> None:
-    """Import slow modules while the services start; `prefect_ready` makes Prefect reread its settings."""
-    import flows.cli.runs.run  # noqa: PLC0415
-    import flows.schedule.deploy  # noqa: F401, PLC0415

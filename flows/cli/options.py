@@ -19,6 +19,7 @@ from flows.run.request import (
     QuestionOptions,
     SurveyRequest,
 )
+from infra.program import split_list
 from infra.settings import SamplingOptions
 from infra.settings.types import Section, meaning_of
 from infra.validation import first_fault
@@ -34,7 +35,8 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """End a command's help with an example."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        function.__doc__ = f"{inspect.getdoc(function)}\n\n[dim]Example:[/dim] {text}"
+        about = inspect.getdoc(function)
+        function.__doc__ = f"{about}\n\n" * bool(about) + f"[dim]Example:[/dim] {text}"
         return function
 
     return add
@@ -101,7 +103,7 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
         elif name in values:
             kinds = (field.annotation, *get_args(field.annotation))
             is_list = any(get_origin(kind) in {list, tuple} for kind in kinds)
-            fields[name] = list(filter(None, map(str.strip, values[name].split(",")))) if is_list else values[name]
+            fields[name] = split_list(values[name]) if is_list else values[name]
     try:
         return model(**fields)
     except ValidationError as error:
@@ -173,7 +175,7 @@ _HINTS = {
     "still_tasks": "With the sampler auto: comma-separated tasks that always use keyframes.",
 }
 _BACKFILL_HINTS = _HINTS | {
-    "ids": "Comma-separated job ids.",
+    "ids": "Comma-separated job ids; quote one that has a comma, as in CSV.",
     "ids_file": "File with one job id per line; - is standard input.",
     "dry_run": _DRY_RUN,
 }

@@ -30,7 +30,7 @@ from tasks.survey.describe import amount, count, figure, headlines, title
 from tasks.survey.take import SurveyOptions, take_survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from flows.run.forecast import Forecast
     from tasks.survey.survey import Survey
@@ -89,8 +89,7 @@ def print_forecast(found: Forecast, *, again: str) -> int:
         print_notice(f"{warning}.")
     for line in found.lines:
         print_line(line)
-    for line in found.videos:
-        OUT.print(Padding(cell(line), (0, 0, 0, 2)))
+    _print_indented(found.videos)
     if found.jobs:
         print_line(f"To answer them: {again}")
     return 0 if found.ends_well else 1
@@ -99,30 +98,10 @@ def print_forecast(found: Forecast, *, again: str) -> int:
 def print_survey(survey: Survey) -> None:
     """Print a survey in 80 columns, the most important facts first."""
     print_line((title(survey), "bold"))
-    for line in headlines(survey):
-        OUT.print(Padding(cell(line), (0, 0, 0, 2)))
-    _print_run(survey)
-    _print_figures(survey)
-    _print_kinds(survey)
-    _print_groups(survey)
-    if survey.is_sample:
-        OUT.print(f"\n{survey.method}")
-
-
-def _print_run(survey: Survey) -> None:
-    OUT.print()
-    OUT.print(make_table(("a run", ""), amount(survey), plain=True))
-
-
-def _print_figures(survey: Survey) -> None:
-    columns = ("clips", "least", "10%", "median", "90%", "most")
-    rows = [(each.name, *(figure(value, each.unit) for value in each.quantiles)) for each in survey.distributions]
-    if rows:
-        OUT.print()
-        OUT.print(make_table(columns, rows, numbers=len(columns) - 1, plain=True))
-
-
-def _print_kinds(survey: Survey) -> None:
+    _print_indented(headlines(survey))
+    _print_table(("a run", ""), amount(survey), numbers=0)
+    figures = ((each.name, *(figure(value, each.unit) for value in each.quantiles)) for each in survey.distributions)
+    _print_table(("clips", "least", "10%", "median", "90%", "most"), figures)
     kinds = {
         "codec": survey.codecs,
         "container": survey.containers,
@@ -130,23 +109,30 @@ def _print_kinds(survey: Survey) -> None:
         "frames/s": survey.frame_rates,
         "cannot be used": survey.failed,
     }
-    rows = (
+    listed = (
         (name, ", ".join(f"{share.name} {count(share.clips)}" for share in shares))
         for name, shares in kinds.items()
         if shares
     )
-    OUT.print()
-    OUT.print(make_table(("kind", "clips of each"), rows, plain=True))
-    for share in survey.failed:
-        OUT.print(Padding(cell(f"{share.name}, such as: {share.example}"), (0, 0, 0, 2)))
-
-
-def _print_groups(survey: Survey) -> None:
-    columns = ("task", "clips", "one keyframe", "not covered", "dense", "unusable")
-    rows = []
+    _print_table(("kind", "clips of each"), listed, numbers=0)
+    _print_indented(f"{share.name}, such as: {share.example}" for share in survey.failed)
+    groups = []
     for group in survey.groups:
         shares = (group.one_keyframe, group.not_covered, group.dense, group.failed)
-        rows.append((group.title, group.clips, *(count(each) if each else "?" for each in shares)))
-    if rows:
+        groups.append((group.title, group.clips, *(count(each) if each else "?" for each in shares)))
+    _print_table(("task", "clips", "one keyframe", "not covered", "dense", "unusable"), groups)
+    if survey.is_sample:
+        OUT.print(f"\n{survey.method}")
+
+
+def _print_indented(lines: Iterable[str]) -> None:
+    for line in lines:
+        OUT.print(Padding(cell(line), (0, 0, 0, 2)))
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Iterable[object]], *, numbers: int | None = None) -> None:
+    """Print a table, unless it is empty, whose columns are figures but for the first."""
+    table = make_table(columns, rows, numbers=len(columns) - 1 if numbers is None else numbers, plain=True)
+    if table.row_count:
         OUT.print()
-        OUT.print(make_table(columns, rows, numbers=len(columns) - 1, plain=True))
+        OUT.print(table)

@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 from base64 import b64encode
+from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 # How often a worker polls for runs, so that they begin sooner than with Prefect's default of 10 seconds.
 _QUERY_S = "2"
+_ANSWERS = {http.client.OK, http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 _USER = "admin"
 _DATABASE = "prefect"
 _SECRET = "prefect-login"  # noqa: S105 - a file's name
@@ -90,14 +92,10 @@ class PrefectServer:
     def is_ready(self, port: int) -> bool:
         if not is_own_port(port):  # another user's, who has seen it among the arguments, and would get the login
             return False
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
         try:
-            connection.request("GET", "/api/health")
-            return connection.getresponse().status == http.client.OK
+            return ask(f"{self.api_url(port)}/health")[0] == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
-        finally:
-            connection.close()
 
     def config_hash(self) -> str:
         """Identify the server by its database."""
@@ -136,8 +134,13 @@ class Worker:
 
     def is_ready(self, port: int) -> bool:  # noqa: ARG002
         """Check that the server receives heartbeats from the worker."""
+        from pydantic import SecretStr  # noqa: PLC0415 - imported while the worker starts
+
+        url = f"{self._environment['PREFECT_API_URL']}/work_pools/{quote(self._pool, safe='')}/workers/filter"
+        login = SecretStr(self._environment["PREFECT_API_AUTH_STRING"])
         try:
-            workers = self._post(f"/work_pools/{quote(self._pool, safe='')}/workers/filter")
+            status, answer = ask(url, login, body="{}")
+            workers = json.loads(answer) if status == http.client.OK else []
         except (OSError, http.client.HTTPException, ValueError):
             return False
         return any(worker["name"] == self._worker and worker["status"] == "ONLINE" for worker in workers)
@@ -151,23 +154,6 @@ class Worker:
         addresses.append(PrefectServer(self._home).config_hash())
         return hashlib.sha256("\n".join([self._pool, *addresses]).encode()).hexdigest()[:16]
 
-    def _post(self, path: str) -> list[dict[str, str]]:
-        from pydantic import SecretStr  # noqa: PLC0415 - imported while the worker starts
-
-        url = urlsplit(self._environment["PREFECT_API_URL"])
-        connection = http.client.HTTPConnection(url.netloc, timeout=2)
-        try:
-            headers = {"Content-Type": "application/json"}
-            headers |= basic_auth_headers(SecretStr(self._environment["PREFECT_API_AUTH_STRING"]))
-            connection.request("POST", f"{url.path}{path}", "{}", headers)
-            response = connection.getresponse()
-            if response.status != http.client.OK:
-                raise http.client.HTTPException(response.reason)
-            found: list[dict[str, str]] = json.loads(response.read())
-            return found
-        finally:
-            connection.close()
-
 
 def _prefect_command(home: Home, service: ServiceName, *arguments: str) -> list[str]:
     """Return a command of Prefect's with a temporary folder of its own, which is emptied."""
@@ -180,6 +166,26 @@ def _prefect_command(home: Home, service: ServiceName, *arguments: str) -> list[
 def basic_auth_headers(login: SecretStr | None) -> dict[str, str]:
     """Return the request headers for a login `user:password` of Prefect's API; none if there is no login."""
     return {} if login is None else {"Authorization": f"Basic {b64encode(login.get_secret_value().encode()).decode()}"}
+
+
+def ask(
+    url: str, login: SecretStr | None = None, *, body: str | None = None, timeout_s: float = 2
+) -> tuple[int, bytes]:
+    """Get a URL of Prefect's API, or post JSON to it; return the answer's status and body.
+
+    Raises:
+        OSError, HTTPException, ValueError: There is no answer, or one that neither is fine nor asks for a login.
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    # Host and port only: a password in the URL must not appear in an error message.
+    with closing(kind(parts.hostname or "", parts.port, timeout=timeout_s)) as connection:
+        headers = basic_auth_headers(login) | ({"Content-Type": "application/json"} if body else {})
+        connection.request("POST" if body else "GET", parts.path, body, headers)
+        answer = connection.getresponse()
+        if answer.status not in _ANSWERS:
+            raise http.client.HTTPException(f"HTTP {answer.status} {answer.reason}")
+        return answer.status, answer.read()
 
 
 def prefect_environment(home: Home) -> dict[str, str]:

@@ -38,12 +38,7 @@ STORE_URI = f"s3://{_BUCKET}/cache"
 _ADMIN_OFFSET = 10_000
 _OWN_VARIABLES = ("WEED_", "AWS_", "S3_")  # those of the user concern other servers
 _COMPONENT_PORTS = (
-    "master.port",
-    "master.port.grpc",
-    "volume.port",
-    "volume.port.grpc",
-    "filer.port",
-    "filer.port.grpc",
+    *(f"{part}.{port}" for part in ("master", "volume", "filer") for port in ("port", "port.grpc")),
     "s3.port.grpc",
 )
 _DISABLED = (

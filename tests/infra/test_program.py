@@ -1,6 +1,7 @@
 """Commands that are shown start the program as the user has started it."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import prefect.engine
 import pytest
 
 from flows.cli import __main__
-from flows.run.request import QuestionOptions
+from flows.cli.options import choose
+from flows.run.request import BackfillRequest, QuestionOptions
 from infra import program as module
 from infra.program import command, with_program_name
 from infra.settings import NightlySettings, SamplingOptions
@@ -82,6 +84,15 @@ def test_a_list_is_one_value_a_tuple_several_and_nothing_is_left_out_but_what_is
     assert command("manifest survey", "m", **options, code=None, names=[], raw=True) == (
         "reelabel manifest survey m --where 'a = 1' --where b --ids a,b --top-k 0 --fps 2.5 --raw"
     )
+
+
+@pytest.mark.parametrize("ids", [["a,b", "c"], ['"a"', 'b"c'], ["a\nb"], ["a b", "c\u2028d"]])
+def test_values_with_commas_and_quotes_are_read_as_they_were_written(start, ids):
+    start("reelabel")
+
+    *_, written = shlex.split(command("backfill", ids=ids))
+
+    assert choose(BackfillRequest, {"manifest": "m", "ids": written}).ids == ids
 
 
 @pytest.mark.system

@@ -14,11 +14,10 @@ from rich.text import Text
 from flows.cli.console import OUT, cell, make_table, print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, ready_to_run
 from flows.cli.options import LabelledManifest, example, with_evaluate
-from flows.cli.runs.follow import show_progress_of_manifest
+from flows.cli.runs.follow import show_progress
+from flows.cli.runs.run import create_flow_run, run_flow_here
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
-from flows.run.names import TAG
 from infra.database.connect import Role, connected
-from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
@@ -32,7 +31,7 @@ from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
 from tasks.results.evaluation.evaluations import last_evaluation
-from tasks.results.runs import require_only_spec
+from tasks.results.runs import newest_run, require_only_spec
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -57,14 +56,16 @@ def evaluate(
     options: Any,  # noqa: ANN401 - the fields of a request
     json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
 ) -> None:
-    """Compare samplers, frame counts and models on a manifest with known answers."""
     if json not in {None, _PRINTED}:
         require_parent_folder(str(json))
     uri = absolute_uri(manifest)
     parameters = {"manifest": uri, "samplers": sampler or ["keyframes"], "models": model or [], **options.model_dump()}
     with ready_to_run() as settings, connected(settings.database, Role.READER) as engine:
-        with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
-            _run_flow(parameters)
+        from flows.evaluate import evaluate as flow  # noqa: PLC0415 - see prefect_ready
+
+        progress = show_progress(lambda: newest_run(engine, manifest_uri=uri, dataset=None))
+        with nullcontext() if json == _PRINTED else progress:
+            run_flow_here(flow, create_flow_run(flow, parameters), parameters)
         evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(manifest))
     assert evaluation is not None
     if json == _PRINTED:
@@ -88,9 +89,8 @@ def calibrate(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Fit a temperature on known answers so that confidence matches accuracy."""
     uri = absolute_uri(manifest)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Role.WRITER) as (settings, engine):
+    with open_database(store=True, login=Role.WRITER) as (settings, engine):
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
         require_choices(uri, has_choices=any(job.choices for job in jobs))
         row = find_run(engine, run) if run else require_only_spec(engine, uri)
@@ -128,17 +128,6 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
         print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
         print_line(f"See calibrated labels: {command('results', run_id, calibrated=True)}")
-
-
-def _run_flow(parameters: dict[str, Any]) -> None:
-    from prefect.client.orchestration import get_client  # noqa: PLC0415
-
-    from flows.cli.runs.run import run_flow_here  # noqa: PLC0415
-    from flows.evaluate import evaluate  # noqa: PLC0415
-
-    with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(evaluate, parameters=parameters, tags=[TAG])
-    run_flow_here(evaluate, flow_run, parameters)
 
 
 # Two tables, with two lines per cell, so that both fit in 80 columns.

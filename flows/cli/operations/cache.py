@@ -90,7 +90,7 @@ def _before(age: str) -> datetime:
         raise ConfigurationError(f"--older-than {age} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
     try:
         return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
-    except OverflowError:
+    except (OverflowError, ValueError):  # ValueError: of more digits than Python converts
         raise ConfigurationError(f"--older-than {age} is before the year 1; use a shorter age.") from None
 
 

@@ -62,7 +62,7 @@ def make_roles() -> None:
 @example("reelabel database upgrade")
 def upgrade_database() -> None:
     """Upgrade the database to this version's schema, using database.owner_url."""
-    with opened_by_owner(ServiceName.POSTGRES) as (settings, owner):
+    with opened_by_owner() as (settings, owner):
         upgrade_schema(owner)
         _check_writer(settings)
         print_line(f"{place_of(owner.url)} is at schema {head()}.")
@@ -77,7 +77,7 @@ def back_up(
     require_parent_folder(target)
     require_home(load_settings())
     file = Path(target)
-    with opened_by_owner(ServiceName.POSTGRES) as (_, owner), status_of(f"Backing up to {file}") as notify:
+    with opened_by_owner() as (_, owner), status_of(f"Backing up to {file}") as notify:
         rows = write_backup(owner, file, notify=notify)
         place = place_of(owner.url)
     print_line(f"{place} is backed up to {file}: {pluralize(rows, 'row')}, {file.stat().st_size / _MIB:,.1f} MiB.")
@@ -92,7 +92,7 @@ def restore(
     file = Path(source)
     if not file.is_file():
         raise ConfigurationError(f"There is no backup at {file}; check the path.")
-    with opened_by_owner(ServiceName.POSTGRES) as (settings, owner), status_of(f"Restoring {file}") as notify:
+    with opened_by_owner() as (settings, owner), status_of(f"Restoring {file}") as notify:
         check_login(settings.database, Role.OWNER)
         rows = restore_backup(owner, file, notify=notify)
         _check_writer(settings)

@@ -9,16 +9,11 @@ import typer
 from flows.cli.console import print_line, status_of
 from flows.cli.context import opened_by_owner
 from flows.cli.options import example
-from infra.embedded import ServiceName
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.results.archive import archive_dataset, restore_dataset
 
 commands = typer.Typer()
-
-
-def _services(folder: str) -> list[ServiceName]:
-    return [ServiceName.POSTGRES, *([ServiceName.S3] if folder.startswith("s3://") else [])]
 
 
 @commands.command("archive")
@@ -28,7 +23,7 @@ def archive(
     target: Annotated[str, typer.Argument(help="New folder for the files: a path or s3://.")],
 ) -> None:
     """Write a dataset's rows to Parquet files, read them back, and delete the rows, using database.owner_url."""
-    with opened_by_owner(*_services(target)) as (settings, owner), status_of(f"Archiving {name}") as notify:
+    with opened_by_owner(target) as (settings, owner), status_of(f"Archiving {name}") as notify:
         rows = archive_dataset(owner, name, ObjectStore(settings.store), target, notify=notify)
     print_line(f"{pluralize(rows, 'row')} of dataset {name} are in {target}, and no longer in the database.")
 
@@ -37,6 +32,6 @@ def archive(
 @example("reelabel dataset restore s3://archive/animals-2026-11-01")
 def restore(source: Annotated[str, typer.Argument(help="Folder that `reelabel dataset archive` wrote.")]) -> None:
     """Insert the rows of an archive into the database, using database.owner_url; the files remain."""
-    with opened_by_owner(*_services(source)) as (settings, owner), status_of(f"Restoring {source}") as notify:
+    with opened_by_owner(source) as (settings, owner), status_of(f"Restoring {source}") as notify:
         name, rows = restore_dataset(owner, ObjectStore(settings.store), source, notify=notify)
     print_line(f"Dataset {name} has its {pluralize(rows, 'row')} from {source}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.console import OUT, cell, make_table, print_line
-from flows.cli.context import prefect_ready, running_services
+from flows.cli.context import OF_A_RUN, running_with_prefect
 from flows.cli.options import example, with_options
 from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services
@@ -59,17 +59,15 @@ def deploy(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
 ) -> None:
-    """Create or update the Prefect deployments.
-
-    For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
+    """For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
     as deployed, as do pauses and schedules set in Prefect.
-    """
+    """  # noqa: D205, E501 - continues the summary
     assignments, configured = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(configured, frozenset({ServiceName.PREFECT}))
     manifests = (with_nightly(configured, nightly).nightly.manifest, configured.describe.nightly_manifest)
     on_store = any(each and is_one_file(each) and each.startswith("s3:") for each in manifests)
     looked_up = [ServiceName.S3] * on_store
-    with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
+    with running_with_prefect(ServiceName.PREFECT, *looked_up) as started:
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
         from flows.schedule.automations import planned_changes  # noqa: PLC0415
@@ -118,12 +116,11 @@ def catch_up(
         bool, typer.Option("--dry-run", help="List the scheduled runs; start none. Exit 1 if one is certain to fail.")
     ] = False,
 ) -> None:
-    """Run missed scheduled runs of classify/nightly, oldest first.
-
-    Exits with 1 if one fails.
-    """
+    """Exits with 1 if one fails."""
     first, last = _day("--since", since), _day("--until", until) if until else None
-    with running_services(*ServiceName) as settings, prefect_ready(settings):
+    if last and last < first:
+        raise ConfigurationError(f"--until {until} is before --since {since}; swap them.")
+    with running_with_prefect(*ServiceName) as settings:
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
         from flows.schedule.catch_up import find_scheduled_runs  # noqa: PLC0415
@@ -187,11 +184,7 @@ def _day(option: str, text: str) -> date:
 def maintain(
     *, dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False
 ) -> None:
-    """Apply the retention settings and close the rows of lost runs."""
-    with (
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-        prefect_ready(settings),
-    ):
+    with running_with_prefect(*OF_A_RUN) as settings:
         from flows.maintain import apply_retention  # noqa: PLC0415 - see prefect_ready
 
         for line in apply_retention(settings, dry_run=dry_run):

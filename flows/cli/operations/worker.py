@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.console import OUT, print_notice
-from flows.cli.context import prefect_ready, running_services
+from flows.cli.context import OF_A_RUN, running_with_prefect
 from flows.cli.options import example
-from infra.embedded import ServiceName
 
 commands = typer.Typer(epilog="Example: reelabel worker infer")
 Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
@@ -38,10 +37,7 @@ def infer_shards(
 
 
 def _run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
-    with (
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-        prefect_ready(settings),
-    ):
+    with running_with_prefect(*OF_A_RUN):
         from flows.extract import extract  # noqa: PLC0415 - Prefect takes a second to import
         from flows.infer import infer  # noqa: PLC0415
 

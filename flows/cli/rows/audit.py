@@ -12,7 +12,6 @@ import typer
 from flows.cli.console import print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
-from infra.embedded import ServiceName
 from infra.errors import ManifestMissingError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
@@ -38,16 +37,13 @@ def audit(
     raw: Raw = False,
     manifest: Annotated[str | None, typer.Option(help="Where the run's manifest is now, if it was moved.")] = None,
 ) -> None:
-    """Check that every job of a run's manifest has exactly one outcome.
-
-    Exits with 1 if not.
-    """
+    """Exits with 1 if not."""
     if raw and not (listing and listing.endswith(".csv")):
         raise ConfigurationError("--raw is for --list with a .csv file; the other formats never change texts.")
     if listing:
         check_listing(Path(listing))
         require_parent_folder(listing)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         row = find_run(engine, run)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         scope = Scope.of(row)

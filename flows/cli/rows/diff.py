@@ -10,7 +10,6 @@ import typer
 from flows.cli.console import OUT, make_table, print_json, print_line
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Run, example
-from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.results.diff import compare_runs
@@ -31,8 +30,7 @@ def diff(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
 ) -> None:
-    """Compare the labels and margins of two runs; answers in words are left out."""
-    with open_database(ServiceName.POSTGRES) as (_, engine):
+    with open_database() as (_, engine):
         row = find_run(engine, run)
         before = find_run(engine, earlier) if earlier else None
         if before is not None and before["dataset"] != row["dataset"]:

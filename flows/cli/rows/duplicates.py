@@ -11,7 +11,6 @@ from flows.cli.console import ERRORS, OUT, make_table, print_line, print_notice
 from flows.cli.context import open_database
 from flows.cli.options import Raw, example
 from flows.cli.rows.formats import check_format, print_rows
-from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.embedding.encoder import read_encoder_info
@@ -40,12 +39,9 @@ def duplicates(
     form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     raw: Raw = False,
 ) -> None:
-    """List groups of described videos that show the same thing, however they are encoded.
-
-    Exits with 1 if there are none.
-    """
+    """Exits with 1 if there are none."""
     check_format(form, raw=raw)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         rows, compared = _find(settings, DatabaseCatalogue(engine), similarity, dataset, task, model)
     if form == "table":
         _print_table(rows, compared)

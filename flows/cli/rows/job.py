@@ -20,7 +20,6 @@ from flows.cli.console import OUT, list_times, make_table, print_json, print_lin
 from flows.cli.context import open_database
 from flows.cli.options import example
 from infra.database.connect import database_errors
-from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, TransientError
@@ -87,14 +86,11 @@ def job(
         ),
     ] = None,
 ) -> None:
-    """Show everything about one job, with its frames.
-
-    Prints its outcomes by run and spec, its question, and the times of its frames.
-    """
+    """Prints its outcomes by run and spec, its question, and the times of its frames."""
     require_format(form, "table", "json")
     if sheet:
         require_sheet(sheet)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         page = _gather(engine, settings, read_job(engine, job_id, dataset=dataset))
     picture = _draw(page) if page.strips else None
     if picture and sheet:

@@ -10,7 +10,6 @@ import typer
 from flows.cli.console import OUT, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Run, example
-from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import frame_cache
@@ -39,12 +38,11 @@ def report(
         str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
     ] = None,
 ) -> None:
-    """Write a self-contained HTML page about a run."""
     if session is not None and (run != "last" or job):
         raise ConfigurationError("--session takes no run and no --job.")
     if out:
         require_parent_folder(out)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         name, page = (
             _of_run(engine, settings, run, job or ()) if session is None else _of_session(engine, settings, session)
         )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
 
-from flows.cli.console import OUT, cell, make_table, print_line
+from flows.cli.console import OUT, cell, make_table, print_line, print_notice, text_sink
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
-from flows.cli.rows.review import print_tasks, write_samples
 from flows.run.result import cost_lines
-from infra.embedded import ServiceName
+from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
+from tasks.domain import DescribeSpec
 from tasks.evaluation.calibration import calibrate_probabilities
+from tasks.frame_cache.pool import frame_cache
+from tasks.report.jobs import Sources
+from tasks.report.review import Uncertain, fiftyone_samples, label_studio_task, load_uncertain
 from tasks.results.evaluation.calibrations import read_calibration
 from tasks.results.read import (
     count_outcomes,
@@ -31,7 +36,7 @@ from tasks.results.read import (
     read_outcomes,
     read_results,
 )
-from tasks.results.runs import describes
+from tasks.results.runs import describes, read_any_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,8 +44,11 @@ if TYPE_CHECKING:
     from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
+    from infra.settings import Settings
+
 LABEL_STUDIO, FIFTYONE = "label-studio", "fiftyone"
 _REVIEWED, _MAX_REVIEWED = 100, 500
+_THUMBNAIL_PX = 480
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -74,7 +82,6 @@ def results(
     ] = False,
     raw: Raw = False,
 ) -> None:
-    """Print the labels, answers in words or descriptions, and the failures of a run."""
     if (form == FIFTYONE) != (folder is not None):
         raise ConfigurationError(f"--format {FIFTYONE} and --folder go together; give both or neither.")
     if form in {LABEL_STUDIO, FIFTYONE}:
@@ -86,7 +93,7 @@ def results(
         _write_review(run, limit=limit, folder=folder)
         return
     check_format(form, raw=raw)
-    with open_database(ServiceName.POSTGRES) as (_, engine):
+    with open_database() as (_, engine):
         row = find_run(engine, run)
         scope = Scope.of(row)
         describing = describes(engine, scope.spec_id)
@@ -112,12 +119,56 @@ def results(
 
 
 def _write_review(run: str, *, limit: int, folder: str | None) -> None:
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        row = find_run(engine, run)
+    """Write the labels with the lowest margins for reviewers: as tasks of Label Studio, or to a folder for FiftyOne."""
+    with open_database(store=True) as (settings, engine):
+        found = _load_uncertain(engine, settings, find_run(engine, run), limit)
         if folder is None:
-            print_tasks(engine, settings, row, limit=limit)
+            _print_tasks(found)
         else:
-            write_samples(engine, settings, row, limit=limit, folder=Path(folder).expanduser())
+            _write_samples(found, Path(folder).expanduser())
+
+
+def _load_uncertain(engine: Engine, settings: Settings, run: RowMapping, limit: int) -> Uncertain:
+    """Load the labels with the lowest margins, with their frames."""
+    spec = read_any_spec(engine, run["spec_id"])
+    if isinstance(spec, DescribeSpec):
+        raise ConfigurationError("This run describes videos; only labels can be reviewed.")
+    if settings.store.uri is None:
+        raise ConfigurationError("A review needs the store of the run's frames; set REELABEL_STORE_URI.")
+    sources = Sources(
+        run["manifest_uri"], spec, ObjectStore(settings.store, settings.web), frame_cache(settings), _THUMBNAIL_PX
+    )
+    with database_errors(), engine.connect() as connection:
+        found = load_uncertain(connection, Scope.of(run), sources, limit=limit)
+    if found.changed:
+        print_notice(f"Left out {pluralize(found.changed, 'label')}: the manifest no longer has the question.")
+    return found
+
+
+def _print_tasks(found: Uncertain) -> None:
+    """Write Label Studio tasks to standard output, as a JSON array."""
+    text_sink().write(json.dumps([label_studio_task(job) for job in found.jobs]).encode() + b"\n")
+    sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost
+    if found.bare:
+        print_notice(f"{pluralize(found.bare, 'task')} without frames, which are no longer in the cache.")
+
+
+def _write_samples(found: Uncertain, folder: Path) -> None:
+    """Write the frames to a new folder, as FiftyOne samples; the list of samples is written last."""
+    data, samples = folder / "data", list[dict[str, Any]]()
+    try:
+        data.mkdir(parents=True)
+        for place, job in enumerate(found.jobs):
+            for number, (sample, image) in enumerate(fiftyone_samples(job)):
+                file = data / f"{place:03}-{number:03}.webp"
+                file.write_bytes(image)
+                samples.append({"filepath": str(file.relative_to(folder)), **sample})
+        (folder / "samples.json").write_text(json.dumps({"samples": samples}), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write samples to {folder}: {error.strerror or error}.") from error
+    print_line(f"Wrote {pluralize(len(samples), 'frame')} of {pluralize(len(found.jobs) - found.bare, 'label')}.")
+    if found.bare:
+        print_notice(f"Left out {pluralize(found.bare, 'label')}, whose frames are no longer in the cache.")
 
 
 def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool, limit: int | None) -> Iterable[pl.DataFrame]:

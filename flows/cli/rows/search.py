@@ -17,7 +17,6 @@ from flows.cli.console import ERRORS, OUT, make_table, print_line, print_notice,
 from flows.cli.context import open_database
 from flows.cli.options import Raw, example, with_options
 from flows.cli.rows.formats import check_format, print_rows
-from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -121,13 +120,10 @@ def search(
     options: SearchOptions,
     raw: Raw = False,
 ) -> None:
-    """Search described videos by text, image or example.
-
-    Exits with 1 if nothing is found.
-    """
+    """Exits with 1 if nothing is found."""
     options = options.model_copy(update={"text": text})
     options.check(raw=raw)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         found = _Search(options, settings, DatabaseCatalogue(engine)).find()
         for note in dict.fromkeys(note for each in found for note in each.result.notes):
             print_notice(note)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.console import print_line
-from flows.cli.context import find_run, open_database, prefect_ready, running_services
+from flows.cli.context import find_run, open_database, running_with_prefect
 from flows.cli.options import IdFile, Run, example, with_backfill
 from flows.cli.runs.run import require_deployment, run_locally, submit, watch_submitted
 from flows.cli.runs.summary import print_summary
@@ -52,17 +52,14 @@ def backfill(
     ] = False,
     id_file: IdFile = None,
 ) -> None:
-    """Rerun selected jobs, by id or by outcome.
-
-    Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
-    """
+    """Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them."""
     ids = _read_ids(options.ids, options.ids_file)
     if not ids and options.selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --changed-video, --label, "
             "--margin-below, --run, --task, --since, --until or --where."
         )
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(store=True) as (settings, engine):
         manifest, selection = _resolve_run(options.selection, manifest, options.dataset, engine, ids)
         earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
         resolved = {"selection": selection, "dataset": earlier.dataset if earlier.spec else options.dataset}
@@ -88,11 +85,8 @@ def backfill(
 def reference(
     run: Run, *, remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False
 ) -> None:
-    """Mark a run as the reference of its manifest: backfills use its spec.
-
-    Without a mark, they use that of the last run of the whole manifest.
-    """
-    with open_database(ServiceName.POSTGRES, login=Role.WRITER) as (_, writer):
+    """Without a mark, they use that of the last run of the whole manifest."""
+    with open_database(login=Role.WRITER) as (_, writer):
         row = find_run(writer, run)
         mark_reference(writer, row["run_id"], is_reference=not remove)
     verb = "no longer take" if remove else "take"
@@ -154,7 +148,7 @@ def _id_parameters(ids: list[str], settings: Settings, *, is_submitted: bool) ->
 def _forecast(request: BackfillRequest, settings: Settings, *, is_submitted: bool, wait: bool, again: str) -> int:
     if is_submitted:
         _require_worker(settings, wait=wait)
-        with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
+        with running_with_prefect(ServiceName.PREFECT):
             require_deployment(_DEPLOYMENT)
     os.environ.update(export(settings))
     from flows.runs import forecast_backfill  # noqa: PLC0415 - Prefect reads its environment
@@ -166,7 +160,7 @@ def _forecast(request: BackfillRequest, settings: Settings, *, is_submitted: boo
 
 def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
     _require_worker(settings, wait=wait)
-    with running_services(*ServiceName) as started, prefect_ready(started):
+    with running_with_prefect(*ServiceName) as started:
         run_id = submit(_DEPLOYMENT, parameters)
         if wait:
             watch_submitted(run_id, started)

@@ -15,33 +15,22 @@ from flows.cli.console import OUT, print_line
 from infra.logs import IS_OUTAGE
 from reelabel.errors import ReelabelError
 from reelabel.text import escape_controls, on_one_line, pluralize
-from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from uuid import UUID
 
     from rich.console import Console
-    from sqlalchemy import Engine, RowMapping
+    from sqlalchemy import RowMapping
 
 _POLL_S = 0.5
 _REPEAT_AFTER_S = 25.0
 _RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "reelabel")
 
 
-def show_progress(engine: Engine, run_id: UUID) -> AbstractContextManager[None]:
-    return _shown(lambda: read_run(engine, run_id))
-
-
-def show_progress_of_manifest(engine: Engine, manifest: str) -> AbstractContextManager[None]:
-    """Show the progress of a manifest's runs, one after another, while the body runs."""
-    return _shown(lambda: newest_run(engine, manifest_uri=manifest, dataset=None))
-
-
 @contextmanager
-def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
-    """Show one bar per run, once the run has a row, while the body runs."""
+def show_progress(find: Callable[[], RowMapping | None]) -> Iterator[None]:
+    """Show one bar per run that `find` finds, once the run has a row, while the body runs."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress, waiting = Progress(*columns, console=OUT), OUT.status("Waiting for the run to begin")
     bars: dict[UUID, TaskID] = {}

@@ -22,7 +22,7 @@ from infra.errors import RunFailedError
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.text import on_one_line
-from tasks.results.runs import cancel_run
+from tasks.results.runs import cancel_run, read_run
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -51,24 +51,28 @@ def run_flow_locally(
     request: RunRequest, settings: Settings, *, id_file: str | None = None, is_watched: bool = True
 ) -> UUID:
     """Run `classify`, `describe` or `backfill` in this process; return the run's id, written to `id_file` before."""
-    from prefect.client.orchestration import get_client  # noqa: PLC0415
-
     from flows.runs import backfill, classify, describe  # noqa: PLC0415
 
     if id_file is not None:
         require_parent_folder(id_file)
-    with get_client(sync_client=True) as client:
-        flow: Any = {each.name: each for each in (classify, describe, backfill)}[request.kind]
-        parameters = request.parameters
-        flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
+    flow: Any = {each.name: each for each in (classify, describe, backfill)}[request.kind]
+    parameters = request.parameters
+    flow_run = create_flow_run(flow, parameters)
     if id_file is not None:
         Path(id_file).write_text(f"{flow_run.id}\n")
     with connected(settings.database) as engine:
-        with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
+        with show_progress(lambda: read_run(engine, flow_run.id)) if is_watched else contextlib.nullcontext():
             message = run_flow_here(flow, flow_run, parameters)
         if is_watched and str(message).startswith(NOTHING_TO_DO):
             print_line(str(message))
     return flow_run.id
+
+
+def create_flow_run(flow: Any, parameters: dict[str, Any]) -> FlowRun:  # noqa: ANN401 - of any flow
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        return client.create_flow_run(flow, parameters=parameters, tags=[TAG])
 
 
 def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> Any:  # noqa: ANN401 - of any flow
@@ -118,7 +122,7 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
 
     with connected(settings.database) as engine:
         try:
-            with show_progress(engine, run_id):
+            with show_progress(lambda: read_run(engine, run_id)):
                 ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
         except (KeyboardInterrupt, SystemExit):
             _cancel(engine, run_id)

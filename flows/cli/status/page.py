@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from prefect import State
-    from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from rich.console import RenderableType
     from rich.table import Table
@@ -54,7 +53,6 @@ _RECENT = timedelta(days=7)
 def status(
     *, watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False
 ) -> None:
-    """Show services, recent runs, failures and how to fix them."""
     settings = load_settings()
     if not watch:
         OUT.print(_overview(settings), crop=False)  # a command is complete however narrow the terminal is
@@ -75,23 +73,23 @@ def _overview(settings: Settings) -> Group:
     unrepaired: list[RunStatus] | None = None
     names: Mapping[UUID, str] = {}
     commands: Mapping[UUID, str] = {}
-    with ExitStack() as stack:
-        if not found.database.is_set:
-            runs.append(cell("No runs are shown, because Postgres is stopped."))
-        else:
-            with _errors_shown(runs):
-                engine = stack.enter_context(connected(found.database, Role.READER))
-                check_schema(engine)
-                unrepaired = list_unrepaired_runs(engine, within=_RECENT)
-                names = short_ids(engine, [run.run_id for run in unrepaired])
-                runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
-        if found.prefect.api_url is None:
-            schedules.append(cell("No schedules are shown, because Prefect is stopped."))
-        else:
-            with _errors_shown(schedules):
-                client = stack.enter_context(_prefect_client(found))
-                from flows.cli.status import prefect  # noqa: PLC0415 - see prefect_ready
+    if not found.database.is_set:
+        runs.append(cell("No runs are shown, because Postgres is stopped."))
+    else:
+        with _errors_shown(runs), connected(found.database, Role.READER) as engine:
+            check_schema(engine)
+            unrepaired = list_unrepaired_runs(engine, within=_RECENT)
+            names = short_ids(engine, [run.run_id for run in unrepaired])
+            runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
+    if found.prefect.api_url is None:
+        schedules.append(cell("No schedules are shown, because Prefect is stopped."))
+    else:
+        with _errors_shown(schedules), prefect_ready(found, patient=False):
+            from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
+            from flows.cli.status import prefect  # noqa: PLC0415
+
+            with get_client(sync_client=True) as client:
                 schedules += map(_line, prefect.schedule_lines(client))
                 commands = prefect.repair_commands(client, unrepaired or ())
                 schedules.append(_queue(prefect.waiting_runs(client)))
@@ -116,15 +114,6 @@ def _errors_shown(parts: list[RenderableType]) -> Iterator[None]:
         yield
     except ReelabelError as error:
         parts.append(cell(on_one_line(error.message)))
-
-
-@contextmanager
-def _prefect_client(settings: Settings) -> Iterator[SyncPrefectClient]:
-    with prefect_ready(settings, patient=False):
-        from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
-
-        with get_client(sync_client=True) as client:
-            yield client
 
 
 def _line(text: str) -> Text:

@@ -65,7 +65,6 @@ def prompt(
     overrides: QuestionOptions,
     json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
-    """Print the exact prompt of a job, token by token; no weights are loaded."""
     manifest = absolute_uri(manifest) if manifest else _last_manifest()
     with running_services(ServiceName.S3) as settings:
         shown = _render(job_id, manifest, overrides, settings)
@@ -79,7 +78,7 @@ def prompt(
 
 
 def _last_manifest() -> str:
-    with open_database(ServiceName.POSTGRES) as (_, engine):
+    with open_database() as (_, engine):
         return str(find_run(engine, "last")["manifest_uri"])
 
 

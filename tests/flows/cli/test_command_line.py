@@ -138,9 +138,11 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["backfill"], 2, "No jobs selected"),
         (["catch-up", "--since", "0001-01-01"], 2, "--since 0001-01-01 is not a date since 1970; write it as"),
         (["catch-up", "--since", "2026-11-01", "--until", "tomorrow"], 2, "--until tomorrow is not a date since 1970"),
+        (["catch-up", "--since", "2026-11-02", "--until", "2026-11-01"], 2, "2026-11-01 is before --since 2026-11-02;"),
         (["cache", "gc"], 2, "No limit given"),
         (["cache", "gc", "--older-than", ""], 2, "is not an age; use m, h, d or w"),
         (["cache", "gc", "--older-than", "9999999d"], 2, "--older-than 9999999d is before the year 1"),
+        (["cache", "gc", "--older-than", f"{'9' * 5000}d"], 2, "9d is before the year 1; use a shorter age."),
         *(
             (["cache", "gc", "--max-bytes", size], 2, f"{size} is not a size")
             for size in ("1,000,000,000", "5G-oops", "8bit")

@@ -5,28 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.command_line import reelabel_process
+from tests.supervisor import processes_of
 
 pytestmark = pytest.mark.system
-
-
-def processes_of(home):
-    """Every process whose environment or command line names a home folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            content = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if str(home).encode() in content:
-            found.append(int(entry.name))
-    return found
 
 
 @pytest.fixture(scope="module")

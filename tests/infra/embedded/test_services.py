@@ -17,7 +17,7 @@ from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tests.other_user import STRANGER
-from tests.supervisor import content, supervisor_pid
+from tests.supervisor import content, processes_of, supervisor_pid
 from tests.wait import until
 
 WRITERS = "postgres-reelabel_writer"
@@ -78,22 +78,6 @@ def _command(home, wanted):
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def _processes_of(home):
-    """Command lines of all processes that name `home` there or in their environment, or work in it."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            line = (folder / "cmdline").read_bytes()
-            traces = line + (folder / "environ").read_bytes() + os.fsencode((folder / "cwd").readlink())
-        except OSError:
-            continue
-        if str(home).encode() in traces:
-            found.append(line)
-    return found
-
-
 def _addresses(home):
     return [service.address for service in status(home)]
 
@@ -104,7 +88,7 @@ def _running_pids(home):
 
 def _all_end(home):
     """Wait until the supervisor has noticed that its last user is gone, and all services have ended."""
-    until(lambda: _processes_of(home) == [], details=lambda: _processes_of(home))
+    until(lambda: processes_of(home) == [], details=lambda: processes_of(home))
 
 
 def _query(settings, statement):
@@ -118,7 +102,7 @@ def test_services_run_for_as_long_as_a_command(settings, home):
         assert ObjectStore(started.store).write_new(f"{started.store.uri}/a", b"frames")
         assert set(_running_pids(home)) == BOTH
 
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @pytest.mark.system
@@ -194,7 +178,7 @@ def test_a_service_that_is_killed_while_in_use_comes_back_and_the_next_command_w
         assert _addresses(home) == addresses
 
     command.communicate(timeout=120)
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @after_a_first_start
@@ -225,7 +209,7 @@ def test_a_home_folder_may_have_a_long_path(tmp_path):
     home = tmp_path / ("long" * 30) / ("path" * 30)
     with running(Settings(home=home), wanted=POSTGRES) as started:
         assert _query(started, "SELECT 1") == (1,)
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @after_a_first_start
@@ -235,7 +219,7 @@ def test_a_forked_process_does_not_keep_the_services_of_a_command(settings, home
         if not forked:
             signal.pause()
             os._exit(0)
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
     os.kill(forked, signal.SIGKILL)
     os.waitpid(forked, 0)
 
@@ -249,7 +233,7 @@ def test_a_client_that_breaks_off_in_any_way_is_no_user_any_more(settings, home,
             client.sendall(b'{"start": []}\n' + sent + b"\n")
             until(lambda: not client.recv(1 << 16))
 
-    until(lambda: not _processes_of(home))
+    until(lambda: not processes_of(home))
     client.close()
 
 
@@ -267,7 +251,7 @@ def test_commands_share_services_and_the_last_one_stops_them(home):
 
     second.communicate(timeout=120)
     assert not in_use(home)
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @pytest.mark.system
@@ -280,10 +264,10 @@ def test_kept_services_stay_until_they_are_stopped(settings, home):
 
     stop(home)
 
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
     with running(settings, wanted=POSTGRES):
         pass
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @pytest.mark.system
@@ -344,7 +328,7 @@ def test_folder_and_passwords_are_private_and_no_password_is_logged(settings, ho
         secrets = {path.stem: path.read_text() for path in home.glob("*.secret")}
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(started.database.url.get_secret_value().replace(secrets[WRITERS], "wrong"))
-        command_lines = b"".join(_processes_of(home)).decode()
+        command_lines = b"".join(processes_of(home)).decode()
 
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.glob("*.secret")} == {0o600}
@@ -368,7 +352,7 @@ def test_a_lost_password_is_explained(settings, home):
     with pytest.raises(ConfigurationError, match=r"rejects the password in .*postgres\.secret"):
         start(settings, wanted=POSTGRES)
 
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @after_a_first_start
@@ -378,7 +362,7 @@ def test_a_service_that_cannot_start_is_explained_with_its_log(settings, home):
     with pytest.raises(ConfigurationError, match=r"postgres ended during startup: .*nonsense.*postgres\.log"):
         start(settings, wanted=BOTH)
 
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 def test_a_supervisor_that_ends_whenever_it_is_started_is_given_up(settings, home):
@@ -412,7 +396,7 @@ def test_services_of_a_moved_folder_are_started_again_where_it_is_now(settings, 
     assert _query(started, "SELECT 1") == (1,)
     assert not {*pids.values()} & {*_running_pids(moved).values()}
     stop(moved)
-    assert _processes_of(home) == []
+    assert processes_of(home) == []
 
 
 @after_a_first_start

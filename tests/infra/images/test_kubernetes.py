@@ -29,7 +29,8 @@ KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 MANIFESTS = [
     pytest.param(manifest, id=f"{manifest['kind']} {manifest['metadata']['name']}")
     for name in KUSTOMIZATION["resources"]
-    for manifest in yaml.safe_load_all((FOLDER / name).read_text())
+    for document in yaml.safe_load_all((FOLDER / name).read_text())
+    for manifest in (document["items"] if document["kind"] == "List" else [document])
 ]
 POD_OWNERS = [each for each in MANIFESTS if each.values[0]["kind"] in {"Deployment", "Job"}]
 

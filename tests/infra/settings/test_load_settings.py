@@ -80,25 +80,25 @@ def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
     assert "hunter2" not in raised.value.message
 
 
-def test_an_unknown_field_of_the_file_is_named(tmp_path):
-    (tmp_path / "reelabel.toml").write_text("[store]\nurl = 's3://a/b'\n")
-
-    with pytest.raises(ConfigurationError, match=r"store\.url: unknown setting; did you mean store\.uri\? Fix"):
-        load_settings()
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[modle]\nname = 'x'\n", "modle: unknown setting; did you mean model?"),
-        ("[model]\nqqqqqq = 'x'\n", "model.qqqqqq: unknown setting; `reelabel config` lists the settings. Fix"),
-        ("[sampling]\nmin_frames = 4\n", "sampling.min_frames: unknown setting; `reelabel config` lists the settings."),
-        ("[describe]\nmethod = 'x'\n", "describe.method: unknown setting; `reelabel config` lists the settings."),
-        ("[home]\nx = 1\n", "home: "),
+        (b"[store]\nurl = 's3://a/b'\n", "store.url: unknown setting; did you mean store.uri? Fix"),
+        (b"[modle]\nname = 'x'\n", "modle: unknown setting; did you mean model?"),
+        (b"[model]\nqqqqqq = 'x'\n", "model.qqqqqq: unknown setting; `reelabel config` lists the settings. Fix"),
+        (
+            b"[sampling]\nmin_frames = 4\n",
+            "sampling.min_frames: unknown setting; `reelabel config` lists the settings.",
+        ),
+        (b"[describe]\nmethod = 'x'\n", "describe.method: unknown setting; `reelabel config` lists the settings."),
+        (b"[home]\nx = 1\n", "home: "),
+        (b"[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' must be a list"),
+        (b"a = [", "reelabel.toml is not valid TOML in UTF-8: "),
+        (b"\xff\xfe", "reelabel.toml cannot be read: 'utf-8' codec can't decode"),
     ],
 )
-def test_a_misspelled_section_is_named_with_the_nearest(tmp_path, content, message):
-    (tmp_path / "reelabel.toml").write_text(content)
+def test_what_is_wrong_in_the_file_is_named(tmp_path, content, message):
+    (tmp_path / "reelabel.toml").write_bytes(content)
 
     with pytest.raises(ConfigurationError) as raised:
         load_settings()
@@ -120,31 +120,10 @@ def test_an_empty_name_of_the_file_is_none(monkeypatch, tmp_path):
     assert load_settings().sampling.fps == 3
 
 
-def test_a_file_in_another_encoding_is_explained(tmp_path):
-    (tmp_path / "reelabel.toml").write_bytes(b"\xff\xfe")
-
-    with pytest.raises(ConfigurationError, match=r"reelabel.toml cannot be read: .*can't decode"):
-        load_settings()
-
-
 def test_a_list_is_json_in_the_environment(monkeypatch):
     monkeypatch.setenv("REELABEL_WEB_ALLOW_HOSTS", '["*.example.com"]')
 
     assert load_settings().web.allow_hosts == ("*.example.com",)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' must be a list"), ("a = [", "is not valid TOML in UTF-8")],
-)
-def test_an_invalid_file_is_explained(tmp_path, content, message):
-    (tmp_path / "reelabel.toml").write_text(content)
-
-    with pytest.raises(ConfigurationError) as raised:
-        load_settings()
-
-    assert message in raised.value.message
-    assert "hunter2" not in raised.value.message
 
 
 def test_a_table_of_a_variable_replaces_that_of_the_file(monkeypatch, tmp_path):

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -6,6 +7,7 @@ import sys
 from datetime import timedelta
 from uuid import UUID
 
+import prefect
 import pytest
 from sqlalchemy import func, insert
 
@@ -21,6 +23,7 @@ from tasks.results.overview import list_runs
 from tasks.results.runs import cancel_run, open_run, update_run
 from tests import stub_engine
 from tests.command_line import reelabel, reelabel_process
+from tests.http_server import Handler, serve
 from tests.killed import folder_of_a_killed_run
 from tests.results.rows import FACTS, SPEC
 
@@ -65,6 +68,28 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
         "2 of 10",
     ):
         assert cell in shown
+
+
+class PrefectWithoutDatabase(Handler):
+    """Answers as Prefect does whose database is gone."""
+
+    def do_GET(self):
+        is_version = self.path == "/api/admin/version"
+        self.respond(*(200, json.dumps(prefect.__version__).encode()) if is_version else (500,))
+
+    def do_POST(self):
+        self.read_body()
+        self.respond(500)
+
+
+def test_a_prefect_server_that_fails_hides_nothing_but_its_schedules(tmp_path):
+    with serve(PrefectWithoutDatabase) as server:
+        settings = Settings(home=tmp_path, prefect={"api_url": f"{server.url}/api"})
+        shown = reelabel(os.environ | export(settings) | {"COLUMNS": "160"}, "status")
+
+    assert shown.returncode == 0, shown.stderr
+    assert f"Prefect at {server.url}/api answers with an internal error (HTTP 500)" in shown.stdout
+    assert "No runs are shown, because Postgres is stopped." in shown.stdout
 
 
 def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_url, tmp_path):
