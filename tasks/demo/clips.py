@@ -35,19 +35,12 @@ _SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How a clip is encoded.
+    """How a clip is encoded."""
 
-    Attributes:
-        container: File extension, from which FFmpeg infers the format.
-        codec: FFmpeg name of the encoder.
-        gop: Frames from one keyframe to the next.
-        b_frames: Maximum consecutive B-frames; H.264 only.
-    """
-
-    container: str
-    codec: str
-    gop: int
-    b_frames: int = 0
+    container: str  # file extension, from which FFmpeg infers the format
+    codec: str  # FFmpeg name of the encoder
+    gop: int  # frames from one keyframe to the next
+    b_frames: int = 0  # maximum consecutive B-frames; H.264 only
 
     @property
     def options(self) -> dict[str, str]:

@@ -24,22 +24,15 @@ _TASK, _SUBTASK = ["task"], ["task", "subtask"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateResults:
-    """The results of one candidate.
+    """The results of one candidate."""
 
-    Attributes:
-        name: Unique display name.
-        spec_id: Spec of its results in the database; empty if they are not stored.
-        sampling: As returned by `Sampling.to_dict`.
-        labels: Columns `job_id`, `label`, `probabilities` (a list, one per choice), and `choice_mass`, null if unknown.
-        failed: Ids of the jobs that failed.
-    """
-
-    name: str
-    spec_id: str
+    name: str  # unique display name
+    spec_id: str  # spec of its results in the database; empty if they are not stored
     model: str
-    sampling: dict[str, Any]
+    sampling: dict[str, Any]  # as returned by `Sampling.to_dict`
+    # Columns `job_id`, `label`, `probabilities` (a list, one per choice), and `choice_mass`, null if unknown.
     labels: pl.DataFrame = field(repr=False)
-    failed: Sequence[str] = field(default=(), repr=False)
+    failed: Sequence[str] = field(default=(), repr=False)  # ids of the jobs that failed
     cost: Cost = field(default_factory=Cost)
 
 

@@ -189,15 +189,10 @@ _SMALLEST_JOBS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBatch:
-    """Consecutive shards.
+    """Consecutive shards."""
 
-    Attributes:
-        rows: Their jobs, shard after shard, with jobs on one video adjacent.
-        sizes: Number of jobs per shard, in order.
-    """
-
-    rows: pl.DataFrame
-    sizes: Sequence[int]
+    rows: pl.DataFrame  # their jobs, shard after shard, with jobs on one video adjacent
+    sizes: Sequence[int]  # number of jobs per shard, in order
 
 
 def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[ShardBatch]:

@@ -58,18 +58,13 @@ _LAST_CHARACTERS = r"[^/]{1,3}(\.[^/.]*)?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobTable:
-    """Jobs of a valid manifest: all of them, or a selection.
+    """Jobs of a valid manifest: all of them, or a selection."""
 
-    Attributes:
-        here: Whether each row of the manifest is selected; shape (rows,).
-        in_words: Whether each row of the manifest is answered in words, for lack of choices; shape (rows,).
-        media: The largest numbers of videos and of images that a job shows, selected or not.
-        rejects: The invalid rows, as `REJECTS`; always empty without `keep_going`.
-    """
-
-    here: npt.NDArray[np.bool_] = field(repr=False)
+    here: npt.NDArray[np.bool_] = field(repr=False)  # whether each row of the manifest is selected; shape (rows,)
+    # Whether each row of the manifest is answered in words, for lack of choices; shape (rows,).
     in_words: npt.NDArray[np.bool_] = field(repr=False)
-    media: MediaCounts = ONE_VIDEO
+    media: MediaCounts = ONE_VIDEO  # the largest numbers of videos and of images that a job shows, selected or not
+    # The invalid rows, as `REJECTS`; always empty without `keep_going`.
     rejects: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REJECTS), repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 

@@ -166,15 +166,10 @@ def frame_gap_ms(packets: VideoIndex) -> float:
 
 
 class _Keyframes(NamedTuple):
-    """Comparison of a video's keyframes, each of which is decoded separately.
+    """Comparison of a video's keyframes, each of which is decoded separately."""
 
-    Attributes:
-        changed: Positions of those whose picture differs from the previous one's; ascending.
-        contrast: Standard deviation of their luminance over all pixels, of 255.
-    """
-
-    changed: npt.NDArray[np.int64]
-    contrast: float
+    changed: npt.NDArray[np.int64]  # positions of those whose picture differs from the previous one's; ascending
+    contrast: float  # standard deviation of their luminance over all pixels, of 255
 
 
 def _compare_keyframes(footage: Footage) -> _Keyframes:
