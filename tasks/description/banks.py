@@ -47,12 +47,9 @@ class Bank:
 
 
 def read_bank(path: Path) -> Bank:
-    """Read a bank.
+    """Read a bank from a CSV or Parquet file, by its suffix, or from any other as text.
 
     A text file has one text per line. CSV and Parquet have the column `text`, or only one column.
-
-    Args:
-        path: The file; `.csv` and `.parquet` are read as such, anything else as text.
 
     Raises:
         ConfigurationError: The file cannot be read or has no texts, or texts are empty, repeated or too long; the

@@ -56,10 +56,7 @@ class EmbeddedChunk:
 def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tuple[Chunk, ...]:
     """Cut a video, or a segment of one, into chunks; the last one is the remainder.
 
-    Args:
-        duration_s: Length in seconds; may be 0 for a single frame, which is then one chunk of length 0.
-        chunk_s: Length of a chunk in seconds.
-        start_s: Start of the first chunk.
+    A single frame may have no length, and is then one chunk of length 0.
 
     Raises:
         ValueError: A length is negative or not finite, or `chunk_s` is zero.
@@ -74,11 +71,9 @@ def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tu
 
 
 def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> list[slice]:
-    """Return the frames of each chunk; those before the first chunk or after the last one belong to it.
+    """Return the frames of each of some adjacent chunks, given the frames' times, increasing; shape (N,).
 
-    Args:
-        chunks: Adjacent, in order.
-        pts_ms: Times of the frames in milliseconds, increasing; shape (N,).
+    Those before the first chunk or after the last one belong to it.
     """
     inner = [round(chunk.start_s * _MS) for chunk in chunks[1:]]
     borders = [0, *np.searchsorted(pts_ms, inner).tolist(), len(pts_ms)]

@@ -88,14 +88,10 @@ class VideoDescriber:
         shard: ShardVectors | None = None,
         average: Average | None = None,
     ) -> DescribedVideo:
-        """Describe a job's video.
+        """Describe a job's video, whose version is `info` if it is known.
 
-        Args:
-            job: The job.
-            shard_index: Its shard.
-            info: The version of the video, if known.
-            shard: The vectors of its shard's videos; missing ones are added.
-            average: Moving average after the previous part of a stream; see `detect_scenes`.
+        Vectors that are not in `shard`, those of its shard's videos, are added. `average` is the moving average after
+        the previous part of a stream; see `detect_scenes`.
 
         Raises:
             VideoError: The video cannot be used; see its code.

@@ -88,15 +88,9 @@ def describe_chunks(
     method: Method = "default",
     logits: LogitScale | None = None,
 ) -> Description:
-    """Describe a video by its chunks, at least one; reads neither video nor model.
+    """Describe a video by its chunks, adjacent and at least one; reads neither video nor model.
 
-    Args:
-        chunks: Adjacent, in order.
-        tags: Bank of tags.
-        captions: Bank of captions.
-        top_k: Tags per chunk and per video.
-        method: `published` repeats the published method exactly.
-        logits: The model's scale and bias.
+    Each chunk and the video get `top_k` tags. The method `published` repeats the published one exactly.
 
     Raises:
         ValueError: A bank's vectors have another size.
@@ -140,12 +134,8 @@ def _published(
     """Return index and score of the best tags, and of the best caption, as the published method does.
 
     Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks that
-    list it among their best, which favours rare tags; the caption is the best one of any chunk.
-
-    Args:
-        tags: Scores of the tags by chunk; shape (C, K).
-        captions: Scores of the captions by chunk; shape (C, L).
-        top_k: Tags per chunk and per video.
+    list it among their best, which favours rare tags; the caption is the best one of any chunk. `tags` and `captions`
+    are scores by chunk, of shapes (C, K) and (C, L).
     """
     by_tag: defaultdict[int, list[float]] = defaultdict(list)
     for scores in tags:

@@ -131,12 +131,9 @@ def open_jobs(
 ) -> Iterator[JobTable]:
     """Read and validate a manifest into a temporary folder; memory grows by only a few bytes per row.
 
-    Args:
-        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
-        objects: Store for `s3://`.
-        only: Ids of the jobs to read and validate, if they are in the manifest; None reads all.
-        keep_going: Reject invalid rows instead of the manifest, unless all are; of rows with one id, keep the first.
-        questions: Whether to read the jobs' questions; otherwise only their ids and videos are read.
+    `only` are the ids of the jobs to read and validate, if they are in the manifest. With `keep_going`, invalid rows
+    are rejected instead of the manifest, unless all are; of rows with one id, the first is kept. Without `questions`,
+    only the jobs' ids and videos are read.
 
     Raises:
         ManifestError: The manifest is invalid; the message lists all faults, with counts and first rows.

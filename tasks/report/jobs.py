@@ -184,14 +184,9 @@ def load_jobs(
 ) -> tuple[list[JobCard], str]:
     """Load the data of some jobs, with the frames of at most `max_videos`; also return why questions are missing.
 
-    Args:
-        connection: Connection to the database.
-        scope: Dataset and spec of the jobs.
-        sources: Sources of questions and frames.
-        selected: Reasons for selecting each job, by its id; ids without a row are ignored.
-        before: Earlier labels of jobs whose label has changed.
-        named_chunks: Numbers of the chunks whose frames the user requested.
-        max_videos: Maximum number of videos with frames, those of the first jobs.
+    `selected` are the reasons for selecting each job, by its id; the first jobs have frames, and ids without a row are
+    ignored. `before` are the earlier labels of jobs whose label has changed, and `named_chunks` the numbers of chunks
+    whose frames the user requested.
     """
     rows = _rows(connection, scope, list(selected))
     jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)

@@ -151,12 +151,8 @@ class Frames:
 def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, frames: Frames, **note: object) -> str:
     """Put as many cards, with as much detail, as fit into MAX_BYTES into a page of `render_page`.
 
-    Args:
-        page: The page.
-        items: The items with cards, by descending priority.
-        draw: Renders a card at a level of detail, from 0 (most) to below LEVELS.
-        frames: The frames that `draw` has placed into cards.
-        note: The note above the cards: `noun`, how many are `known`, `why` these were selected, and a `note`.
+    `items` are by descending priority. `draw` renders a card at a level of detail, from 0 (most) to below LEVELS. The
+    note above the cards has a `noun`, how many are `known`, `why` these were selected, and a `note`.
     """
     room = MAX_BYTES - _size(page) - _NOTE_BYTES
     cards = _fit(items, draw, room - _LEAST_FRAME_BYTES)

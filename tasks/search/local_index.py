@@ -165,12 +165,7 @@ class LocalIndex:
     """The vectors of one model on this machine; several processes may use it at once."""
 
     def __init__(self, folder: Path, model: ModelIdentity) -> None:
-        """Open the files of earlier searches; a damaged one is removed and rebuilt.
-
-        Args:
-            folder: Contains the indexes of all models; created on use.
-            model: The model whose vectors are searched.
-        """
+        """Open the files of earlier searches for a model, in a folder for all models; a damaged one is removed."""
         self._model = model
         self._folder = folder / json_digest(model.model_dump(mode="json"))
         self._files: list[_File] = []
@@ -366,14 +361,9 @@ class IndexSearch:
         return sum(map(len, self._parts))
 
     def find(self, query: npt.NDArray[np.float32], *, limit: int) -> Hits:
-        """Find the frames that fit best.
+        """Find up to `limit` frames that fit a vector of length 1 best, best first.
 
-        Args:
-            query: A vector of length 1; shape (D,), float32.
-            limit: Maximum frames to return.
-
-        Returns:
-            Frames, best first; their cosines are correct to about a millionth.
+        Their cosines are correct to about a millionth.
         """
         rank = _CANDIDATES * limit + _MORE_CANDIDATES
         blocks = [(part, start) for part in self._parts for start in range(0, len(part), _BLOCK_ROWS)]

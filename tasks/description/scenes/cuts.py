@@ -65,12 +65,8 @@ def cuts_above(cuts: Cuts, threshold: float) -> list[SceneChange]:
 def candidates(packets: VideoIndex, changed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return possible scene changes: early keyframes, keyframes with a different picture, and large packets.
 
-    Args:
-        packets: The packets.
-        changed: Positions of keyframes whose picture differs from the previous one's.
-
-    Returns:
-        Positions in presentation order, ascending, without the first frame; shape (M,), int64.
+    `changed` are the positions of keyframes whose picture differs from the previous one's. All positions are in
+    presentation order, ascending; the first frame is never one; shape (M,), int64.
     """
     sizes, is_keyframe = packets.sizes_bytes, packets.shown_keyframes
     floor = _LEAST_OF_KEYFRAME * float(np.median(sizes[is_keyframe])) if is_keyframe.any() else 0.0
@@ -257,13 +253,9 @@ def _border_ms(times_ms: npt.NDArray[np.int64], position: int) -> float:
 
 
 def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return how much each frame differs from the one before it.
+    """Return how much each frame differs from the one before it, given RGB pixels of shape (N, H, W, 3).
 
-    Args:
-        images: RGB pixels; shape (N, H, W, 3), uint8.
-
-    Returns:
-        Mean absolute differences, of 255; 0 for the first frame; shape (N,), float32.
+    These are mean absolute differences, of 255; 0 for the first frame; shape (N,), float32.
     """
     found = np.zeros(len(images), np.float32)
     for start in range(1, len(images), _PIECE):
@@ -279,13 +271,8 @@ def _cuts_in(
 
     The difference at a cut exceeds all others nearby, unlike fast motion, and the pictures do not return to what they
     were, unlike after a flash. Its strength is the smallest difference when the pictures are shifted against each
-    other, which is small for a camera jerk.
-
-    Args:
-        thumbnails: Small frames.
-        gap_ms: The time beyond which two frames are consecutive only if no packet is between them.
-        packets_ms: Times of all packets of the video, ascending; shape (M,), int64.
-        unit: The contrast of the video, relative to a usual one.
+    other, which is small for a camera jerk. Beyond `gap_ms`, two frames are consecutive only if no packet, of those at
+    `packets_ms`, is between them; `unit` is the contrast of the video, relative to a usual one.
     """
     times = thumbnails.times_ms
     # While a picture does not change, as on a still screen, the next packet comes late.
