@@ -15,14 +15,7 @@ from infra.errors import ManifestError
 from infra.spill import Spill
 from infra.temporary import temporary_folder
 from tasks.domain import ONE_VIDEO, MediaCounts
-from tasks.manifest.check import (
-    NO_ROWS,
-    cast_columns,
-    check_rows,
-    find_duplicates,
-    find_later_duplicates,
-    without_questions,
-)
+from tasks.manifest.check import NO_ROWS, cast_columns, check_rows, find_duplicates, without_questions
 from tasks.manifest.digests import job_digests, rows_to_jobs
 from tasks.manifest.media import max_media, resolve_media, videos_of
 from tasks.manifest.parquet import open_manifest
@@ -147,8 +140,7 @@ def open_jobs(
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
             jobs, found, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             repeated = _rows_of_repeated_ids(batches(), without_rows(jobs, found) if keep_going else jobs)
-            find = find_later_duplicates if keep_going else find_duplicates
-            found = pl.concat([found, find(repeated)])
+            found = pl.concat([found, find_duplicates(repeated, keep_first=keep_going)])
             rejects = reject_rows(found)
             if len(rejects) and (not keep_going or len(jobs) == len(rejects)):
                 _raise_faults(uri, list_violations(found))

@@ -15,7 +15,7 @@ from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
 from reelabel.text import named, quoted, read_error, shorten
-from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_later_duplicates
+from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_duplicates
 from tasks.manifest.rejects import VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
 from tasks.manifest.row_batches import UNREADABLE, ParquetTable, plain_schema
 from tasks.manifest.schema import COLUMNS, ROW
@@ -89,7 +89,7 @@ class ImportedRows:
         """
         numbered = cast_columns(self.frame)[0].with_row_index(ROW)
         found = check_rows(numbered)[1]
-        found = pl.concat([found, find_later_duplicates(without_rows(numbered, found))])
+        found = pl.concat([found, find_duplicates(without_rows(numbered, found), keep_first=True)])
         good = without_rows(self.frame.with_row_index(ROW), found).drop(ROW)
         if good.is_empty():
             self.valid()  # raises
