@@ -17,7 +17,7 @@ from pydantic import Field
 from tasks.description.embeddings import normalize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -101,30 +101,32 @@ def describe_chunks(
             raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {size}")
     pick = _Picker(top_k=top_k, logits=logits)
     filled = [each for each in chunks if len(each.vectors)]
-    if not filled:
-        return Description(tags=(), caption=None, chunks=_describe_each(chunks, iter(())))
-    vectors = np.stack([pool(each.vectors) for each in filled])
+    vectors = np.array([pool(each.vectors) for each in filled], np.float32).reshape(len(filled), size)
     tag_scores, caption_scores = vectors @ tags.vectors.T, vectors @ captions.vectors.T
-    found = [
-        (pick.best(tags, of_tags), pick.first(captions, of_captions))
-        for of_tags, of_captions in zip(tag_scores, caption_scores, strict=True)
-    ]
-    described = _describe_each(chunks, iter(found))
+    scores, none = iter(zip(tag_scores, caption_scores, strict=True)), np.zeros(0, np.float32)
+    described = []
+    for each in chunks:
+        of_tags, of_captions = next(scores) if len(each.vectors) else (none, none)
+        best, caption = pick.best(tags, of_tags), pick.first(captions, of_captions)
+        described.append(ChunkDescription(chunk=each.chunk, frames=len(each.vectors), tags=best, caption=caption))
+    parts = tuple(described)
+    if not filled:
+        return Description(tags=(), caption=None, chunks=parts)
     if method == "published":
         best_tags, best_caption = _published(tag_scores, caption_scores, top_k=top_k)
         return Description(
             tags=tuple(pick.scored(tags, index, score) for index, score in best_tags),
             caption=pick.scored(captions, *best_caption) if best_caption else None,
-            chunks=described,
+            chunks=parts,
         )
     if len(filled) == 1:
-        [(best, caption)] = found
-        return Description(tags=best, caption=caption, chunks=described)
+        [one] = (part for part in parts if part.frames)
+        return Description(tags=one.tags, caption=one.caption, chunks=parts)
     weights = [each.chunk.duration_s for each in filled]
     return Description(
         tags=pick.best(tags, mean_scores(tag_scores, weights)),
         caption=pick.first(captions, mean_scores(caption_scores, weights)),
-        chunks=described,
+        chunks=parts,
     )
 
 
@@ -179,14 +181,3 @@ class _Picker:
 
     def first(self, bank: TextBank, scores: npt.NDArray[np.floating]) -> ScoredText | None:
         return next((self.scored(bank, index, scores[index]) for index in rank(scores, 1)), None)
-
-
-def _describe_each(
-    chunks: Sequence[EmbeddedChunk], found: Iterator[tuple[tuple[ScoredText, ...], ScoredText | None]]
-) -> tuple[ChunkDescription, ...]:
-    """Describe all chunks, given the results for those that have frames."""
-    described = []
-    for each in chunks:
-        tags, caption = next(found) if len(each.vectors) else ((), None)
-        described.append(ChunkDescription(chunk=each.chunk, frames=len(each.vectors), tags=tags, caption=caption))
-    return tuple(described)

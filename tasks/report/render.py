@@ -23,9 +23,6 @@ from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
-
-    from tasks.evaluation.scores import Estimate
 
 T = TypeVar("T")
 
@@ -70,9 +67,9 @@ def environment() -> Environment:
         "clock": clock,
         "p_value": format_p_value,
         "ms": lambda ms: f"{ms:,.1f}" if ms < _WHOLE_FROM_MS else f"{ms:,.0f}",
-        "moment": _moment,
+        "moment": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         "points": lambda share: f"{share * 100:+.1f}",
-        "interval": _interval,
+        "interval": lambda found: f"{found.low:.1%} to {found.high:.1%}",
         "interval_points": lambda found: f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
         "value": lambda value: "none" if value is None else str(value),
         "uncut": _uncut,
@@ -251,14 +248,6 @@ def _short(number: int) -> str:
         if number >= size:
             return f"{number / size:g}{unit}"
     return str(number)
-
-
-def _interval(share: Estimate) -> str:
-    return f"{share.low:.1%} to {share.high:.1%}"
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _at(value: float, end: float, left: float = 1, right: float = 99) -> str:
