@@ -256,7 +256,7 @@ class LocalIndex:
                 for key, rows in zip(part, readers.map(lambda key: self._read(key, cache), part), strict=True):
                     if isinstance(rows, str):
                         refused[key] = rows
-                    else:
+                    elif len(rows):
                         yield rows
 
     def _read(self, key: str, cache: VectorCache) -> Rows | str:
