@@ -263,14 +263,8 @@ def _choices(text: str) -> list[str]:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    kind = _values(kind)
     return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    kind = _values(kind)
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def _values(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -9,11 +9,10 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate, pairwise, starmap
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -187,8 +186,7 @@ def _file_uri(plan_uri: str, index: int) -> str:
 _SMALLEST_JOBS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardBatch:
+class ShardBatch(NamedTuple):
     """Consecutive shards."""
 
     rows: pl.DataFrame  # their jobs, shard after shard, with jobs on one video adjacent
@@ -216,10 +214,10 @@ def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Ite
             shards.sort(key=lambda shard: sha256(uris[shard[0].start].encode()).digest())
             sizes = [sum(map(len, shard)) for shard in shards]
             # One gather for all shards: one per shard would take several times as long as everything else.
-            yield ShardBatch(rows=_take(jobs, [video for shard in shards for video in shard]), sizes=sizes)
+            yield ShardBatch(_take(jobs, [video for shard in shards for video in shard]), sizes)
         remainder = _take(jobs, open_shard)
     if len(remainder):
-        yield ShardBatch(rows=remainder, sizes=[len(remainder)])
+        yield ShardBatch(remainder, [len(remainder)])
 
 
 def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[list[range]], list[range]]:

@@ -155,12 +155,6 @@ def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
         yield _Piece(tuple(waiting), waiting[0][0], waiting[-1][1] + 1)
 
 
-def frame_gap_ms(packets: VideoIndex) -> float:
-    """Return the time beyond which two frames may not be consecutive."""
-    gaps = np.diff(packets.times_ms)
-    return 2.5 * float(np.median(gaps)) if len(gaps) else np.inf
-
-
 class _Keyframes(NamedTuple):
     """Comparison of a video's keyframes, each of which is decoded separately."""
 
@@ -231,9 +225,9 @@ def find_cuts(footage: Footage) -> Cuts:
 
 def _verify(footage: Footage, positions: npt.NDArray[np.int64], unit: float) -> list[_PossibleCut]:
     """Decode frames around ascending positions, in pieces of bounded size; return the possible cuts among them."""
-    packets = footage.packets()
-    times_ms, gap_ms, cuts = packets.times_ms, frame_gap_ms(packets), list[_PossibleCut]()
-    since_s = times_ms / 1000
+    packets, cuts = footage.packets(), list[_PossibleCut]()
+    times_ms, since_s, gaps_ms = packets.times_ms, packets.times_ms / 1000, np.diff(packets.times_ms)
+    gap_ms = 2.5 * float(np.median(gaps_ms)) if len(gaps_ms) else np.inf  # beyond it, frames may not be consecutive
     for piece in _pieces(ranges_around(packets, positions)):
         windows = tuple(
             (max(0.0, float(since_s[start]) - _ROUNDED_S), float(since_s[end]) + _ROUNDED_S)
