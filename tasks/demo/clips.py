@@ -35,8 +35,6 @@ _SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How a clip is encoded."""
-
     container: str  # file extension, from which FFmpeg infers the format
     codec: str  # FFmpeg name of the encoder
     gop: int  # frames from one keyframe to the next

@@ -39,7 +39,6 @@ class MovingShape:
     across_px: float  # coordinate of the centre perpendicular to the motion
 
     def actor(self) -> Actor:
-        """Return the actor to paint."""
         step_x, step_y = DIRECTIONS[self.direction]
         along = np.array([self.start_px, self.start_px + self.travel_px])
         first, last = (along if step_x + step_y > 0 else SIDE_PX - along).tolist()

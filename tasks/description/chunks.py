@@ -38,8 +38,6 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EmbeddedChunk:
-    """A chunk and the embeddings of its frames."""
-
     chunk: Chunk
     vectors: npt.NDArray[np.float32] = field(repr=False)  # L2-normalised; shape (T, D), float32; T may be 0
     pts_ms: npt.NDArray[np.int64] = field(repr=False)  # true times, ascending; shape (T,), int64
@@ -81,7 +79,6 @@ def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> l
 
 
 def embed_chunks(chunks: tuple[Chunk, ...], embeddings: Embeddings) -> tuple[EmbeddedChunk, ...]:
-    """Return adjacent chunks with the embeddings of their frames."""
     return tuple(
         EmbeddedChunk(chunk=chunk, vectors=embeddings.vectors[rows], pts_ms=embeddings.pts_ms[rows])
         for chunk, rows in zip(chunks, assign_frames(chunks, embeddings.pts_ms), strict=True)

@@ -38,8 +38,6 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Embeddings:
-    """The embeddings of one video's frames."""
-
     vectors: npt.NDArray[np.float32] = field(repr=False)  # one L2-normalised vector per frame; shape (N, D), float32
     # True times of the frames in milliseconds since the video's first frame, strictly increasing; shape (N,), int64.
     pts_ms: npt.NDArray[np.int64] = field(repr=False)

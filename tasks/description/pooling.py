@@ -72,8 +72,6 @@ class ChunkDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Tags and captions of a video and its chunks."""
-
     tags: tuple[ScoredText, ...]  # best first
     caption: ScoredText | None  # None without frames, or without a bank of captions
     chunks: tuple[ChunkDescription, ...]

@@ -24,8 +24,6 @@ _TASK, _SUBTASK = ["task"], ["task", "subtask"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateResults:
-    """The results of one candidate."""
-
     name: str  # unique display name
     spec_id: str  # spec of its results in the database; empty if they are not stored
     model: str

@@ -50,8 +50,6 @@ _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFiles:
-    """The files of an open manifest."""
-
     uri: str  # URI given by the user
     rows: int
     size_bytes: int  # uncompressed size of the manifest's columns, as the files state it

@@ -33,8 +33,6 @@ class ByteFile(Protocol):
 
 
 class Page(NamedTuple):
-    """A page of a column."""
-
     is_data: bool  # whether it holds values, or indices of a dictionary; otherwise it is the dictionary
     size_bytes: int  # uncompressed size, which is allocated to read it
     values: int

@@ -63,8 +63,6 @@ SPENT_MS: ColumnElement[float] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCard:
-    """The data of one job's card."""
-
     row: RowMapping  # a result or a failure
     job: Job | None  # None if the manifest no longer has it, or has another question under its id
     selected_because: Sequence[str]

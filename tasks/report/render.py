@@ -48,7 +48,6 @@ _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 
 
 @cache
 def environment() -> Environment:
-    """Return the environment of the templates."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -85,7 +84,6 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:  # noqa: ANN401 - any value of the page
-    """Render one of our templates."""
     return Markup(environment().get_template(template).render(values))  # noqa: S704 - it escapes
 
 
@@ -205,7 +203,6 @@ def policy(script: str) -> str:
 
 @cache
 def read(name: str) -> str:
-    """Read an asset of pages."""
     return (files("tasks.report") / "assets" / name).read_text(encoding="utf-8").strip()
 
 
@@ -227,7 +224,6 @@ def _anchor(job_id: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds, minutes or hours."""
     if seconds < _MINUTE_S:
         return f"{seconds:.1f} s"
     if seconds < _HOUR_S:

@@ -76,7 +76,6 @@ class Rows:
         )
 
     def encode(self) -> bytes:
-        """Return the bytes of an Arrow file."""
         columns = {
             "file": pa.array(self.files),
             "pts_ms": pa.array(self.pts_ms),

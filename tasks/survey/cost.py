@@ -38,8 +38,6 @@ _INDEX_BYTES = 32 * 1024  # size of a header and an index, unless known to be la
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipCost:
-    """The expected cost of one clip."""
-
     coverage: KeyframeCoverage
     is_dense: bool  # whether a dense sampler is used for any of its jobs
     frames: int | None  # frames to decode; None if unknown

@@ -29,8 +29,6 @@ _NOTED = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClip:
-    """A surveyed clip."""
-
     clip: Clip
     seen: IndexedVideo | None = None  # its index; None if the video cannot be used
     code: str = ""  # of the failure; empty if there is none

@@ -42,8 +42,6 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Distribution of a figure over the surveyed clips."""
-
     name: str
     unit: str  # empty for counts and shares
     quantiles: tuple[float, ...]  # minimum, tenth percentile, median, ninetieth percentile and maximum
@@ -72,8 +70,6 @@ class GroupSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """A survey of a manifest's videos."""
-
     manifest: str
     jobs: int
     videos: int

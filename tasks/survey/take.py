@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyOptions:
-    """Options of a survey."""
-
     sample: int | None = None  # number of clips to draw at random; None surveys all
     limit_s: float | None = None  # seconds after which no further video is started; None is no limit
     measure_s: float = 10.0  # seconds after which no further clip is extracted to measure this machine's rates

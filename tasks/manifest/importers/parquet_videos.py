@@ -28,8 +28,6 @@ _BLOCK_BYTES = 256 * 1024
 
 
 class _Column(NamedTuple):
-    """A column of videos."""
-
     name: str
     paths: str = ""  # the column to read paths from; empty if the column holds bytes
     empty: int = 0  # number of rows without a video, as far as the footer states it

@@ -29,8 +29,6 @@ _JSON = "json"
 
 
 class _Sample(NamedTuple):
-    """A sample of a shard."""
-
     shard: str
     key: str  # the common part of its members' names
     members: dict[str, str]  # their names by the rest, such as `mp4`
