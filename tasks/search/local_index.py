@@ -47,6 +47,7 @@ _READERS, _VIDEOS_AHEAD = 8, 64
 _LEFT_AFTER_S = 86_400  # no search takes so long to write a file
 _KEYS = b"keys"
 _TYPES = {"file": np.uint32, "pts_ms": np.int64, "scale": np.float32}
+_VALUES = ("pts_ms", "scales", "codes", "fine")  # columns of `Rows` but for the numbers of their keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,10 +70,7 @@ class Rows:
         return Rows(
             keys=tuple(itertools.compress(self.keys, is_wanted)),
             files=(np.cumsum(is_wanted) - 1)[self.files[rows]].astype(np.uint32),
-            pts_ms=self.pts_ms[rows],
-            scales=self.scales[rows],
-            codes=self.codes[rows],
-            fine=self.fine[rows],
+            **{name: getattr(self, name)[rows] for name in _VALUES},
         )
 
     def encode(self) -> bytes:
@@ -112,14 +110,8 @@ def open_rows(path: Path) -> Rows:
             table[name].chunk(0).to_numpy().astype(kind, copy=False) for name, kind in _TYPES.items()
         )
         codes, fine = (_to_matrix(table[name].chunk(0)) for name in ("code", "fine"))
-        rows = Rows(
-            keys=tuple(json.loads(table.schema.metadata[_KEYS])),
-            files=files,
-            pts_ms=pts_ms,
-            scales=scales,
-            codes=codes,
-            fine=fine,
-        )
+        keys = tuple(json.loads(table.schema.metadata[_KEYS]))
+        rows = Rows(keys=keys, files=files, pts_ms=pts_ms, scales=scales, codes=codes, fine=fine)
         is_whole = len(files) == len(codes) == len(fine) and files[-1] < len(rows.keys)
     except FileNotFoundError:
         raise
@@ -148,10 +140,7 @@ def _join(parts: Sequence[Rows]) -> Rows:
     return Rows(
         keys=tuple(itertools.chain.from_iterable(part.keys for part in parts)),
         files=np.concatenate([part.files + np.uint32(start) for part, start in zip(parts, starts, strict=False)]),
-        pts_ms=np.concatenate([part.pts_ms for part in parts]),
-        scales=np.concatenate([part.scales for part in parts]),
-        codes=np.concatenate([part.codes for part in parts]),
-        fine=np.concatenate([part.fine for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _VALUES},
     )
 
 
@@ -267,14 +256,8 @@ class LocalIndex:
         if model != self._model:
             return f"Its vectors are those of the model {name_version(model)}."
         codes, fine, scales = quantize(embeddings.vectors)
-        return Rows(
-            keys=(key,),
-            files=np.zeros(len(codes), np.uint32),
-            pts_ms=embeddings.pts_ms,
-            scales=scales,
-            codes=codes,
-            fine=fine,
-        )
+        files, pts_ms = np.zeros(len(codes), np.uint32), embeddings.pts_ms
+        return Rows(keys=(key,), files=files, pts_ms=pts_ms, scales=scales, codes=codes, fine=fine)
 
     def _write(self, rows: Rows) -> Path:
         path = self._folder / f"{secrets.token_hex(16)}.arrow"
