@@ -55,10 +55,7 @@ def paint(
 ) -> npt.NDArray[np.uint8]:
     """Paint a clip at some instants, fractions of it in [0, 1] of shape (T,), with a little noise.
 
-    Later actors are drawn in front, and the background is a grey level from 0 to 255.
-
-    Returns:
-        RGB pixels; shape (T, SIDE_PX, SIDE_PX, 3), uint8.
+    Later actors are drawn in front, and the background is a grey level from 0 to 255; RGB, (T, SIDE_PX, SIDE_PX, 3).
     """
     # Channels first, since an innermost loop over only three values would be slow.
     planes = np.full((3, len(fractions), SIDE_PX, SIDE_PX), background, np.float32)

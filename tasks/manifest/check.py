@@ -54,10 +54,8 @@ _MAX_S = 10**12  # milliseconds of any time up to it are exact
 def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[str]]:
     """Cast a frame to the manifest's columns and types; unknown columns are dropped, messages become JSON.
 
-    Without `questions`, only the columns of videos keep their values.
-
-    Returns:
-        The frame with every column, null where it is absent; and a sentence for each faulty column.
+    Absent columns are null. Without `questions`, only the columns of videos keep their values. Also return a sentence
+    for each faulty column.
     """
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in frame.columns))
     needed = [name for name in REQUIRED if name not in replaced]
@@ -103,8 +101,7 @@ def check_manifest(frame: pl.DataFrame, place: Callable[[int], str] = "row {}".f
 def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Check each row by itself; `frame` has the columns of `cast_columns` and `ROW`, the rows' numbers.
 
-    Returns:
-        The rows with the columns of jobs and `ROW`, and the violations, as `VIOLATIONS`.
+    Return the rows with the columns of jobs and `ROW`, and the violations, as `VIOLATIONS`.
     """
     resolved, found = resolve_media(frame)
     rules = [*_rules(questions=questions)]

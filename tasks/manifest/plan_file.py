@@ -223,8 +223,7 @@ def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Ite
 def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[list[range]], list[range]]:
     """Group consecutive videos, given their numbers of jobs, after `begun` jobs of an open shard.
 
-    Returns:
-        The complete shards as ranges of rows, and the ranges of the shard that is still open.
+    Return the complete shards as ranges of rows, and the ranges of the shard that is still open.
     """
     shards: list[list[range]] = []
     group, size, place = [range(begun)] if begun else [], begun, begun

@@ -216,9 +216,8 @@ def _check_into(
 ) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
     """Validate rows, and spill the valid ones by their `locality_hash`.
 
-    Returns:
-        `row`, the `hash` of its id and `in_words` of all rows; their violations, as `VIOLATIONS`; and the largest
-        numbers of videos and of images that a valid row shows.
+    Return `row`, the `hash` of its id and `in_words` of all rows; their violations, as `VIOLATIONS`; and the largest
+    numbers of videos and of images that a valid row shows.
     """
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64, "in_words": pl.Boolean})]
     violations = [pl.DataFrame(schema=VIOLATIONS)]

@@ -114,8 +114,7 @@ def select_jobs(
 ) -> dict[str, list[str]]:
     """Select up to MAX_JOBS jobs, deterministically, including those that are named or whose label has changed.
 
-    Returns:
-        Reasons for selecting each job, by job id, in descending priority for including frames.
+    Return the reasons for selecting each job, by job id, in descending priority for including frames.
     """
     selected: dict[str, list[str]] = {}
     labels, job_id = _labels(scope), RESULT.c.job_id

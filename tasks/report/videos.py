@@ -131,11 +131,7 @@ def _frequent(connection: Connection, scope: Scope) -> list[tuple[str, int]]:
 
 
 def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> list[tuple[float, str]]:
-    """Read frames of a video, evenly spread and including the first one of each scene; none if they are not cached.
-
-    Returns:
-        Seconds since the video's first frame, and a thumbnail, of each frame.
-    """
+    """Read times and thumbnails of frames of a video, evenly spread and with the first of each scene, if cached."""
     if not row["frame_pixels"]:
         return []
     segment, pixels = Segment.of(job.start_s, job.end_s), row["frame_pixels"]

@@ -26,8 +26,7 @@ def quantize(
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], npt.NDArray[np.float32]]:
     """Round vectors (N, D) to bytes, each scaled by its largest component.
 
-    Returns:
-        First and second bytes, of shape (N, D), and the scale of each row; shape (N,), float32.
+    Return first and second bytes, of shape (N, D), and the scale of each row; shape (N,), float32.
     """
     scales = (np.abs(vectors).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
     scaled = vectors / np.where(scales > 0, scales, 1)[:, None]

@@ -60,9 +60,7 @@ def find_duplicates(
     duplicates, and those with equal numbers in `sources`, as parts and other descriptions of one video have, are not
     compared; shape (videos,). With `cliques`, all videos of a group are that similar to each other, and each video is
     in the first such group that it fits. `progress` is called with the number of videos compared with all others.
-
-    Returns:
-        The videos of all groups, in the order of the groups' first videos, and of the videos.
+    Groups are in the order of their first videos.
     """
     sources = np.arange(len(videos)) if sources is None else sources
     groups = _Groups(videos, least - _ROUNDING)
@@ -130,8 +128,7 @@ def group_duplicates(
     `files` has the columns of `FILES`; `least` and `cliques` are as in `find_duplicates`. `note` is called with the
     current step, and `warn` with a clause on files that cannot be read.
 
-    Returns:
-        The files of all groups, with the columns `group`, from 0, `key`, and `similarity` to the first of its group.
+    Return the files of all groups, with the columns `group`, from 0, `key`, and `similarity` to the first of its group.
     """
     note("Opening the index")
     index = LocalIndex(settings.home / "search", model)

@@ -167,8 +167,7 @@ class LocalIndex:
     def add(self, keys: Sequence[str], cache: VectorCache) -> dict[str, str]:
         """Read embedding files, and write their vectors, merged with those of files that are less than half full.
 
-        Returns:
-            Reasons why embedding files are invalid, by key.
+        Return reasons why embedding files are invalid, by key.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
