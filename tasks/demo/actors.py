@@ -20,27 +20,16 @@ _NOISE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """One shape in a clip; instants are fractions of the clip's duration, from 0 to 1.
+    """One shape in a clip; instants are fractions of the clip's duration, from 0 to 1."""
 
-    Attributes:
-        shape: One of SHAPES.
-        rgb: Its colour.
-        radius_px: Half of its width and height.
-        start: Its centre (x, y) in pixels when it enters.
-        end: Its centre once it has arrived.
-        enters: Instant at which it appears.
-        arrives: Instant from which it no longer moves.
-        leaves: Instant at which it disappears.
-    """
-
-    shape: str
-    rgb: tuple[int, int, int]
-    radius_px: float
-    start: tuple[float, float]
-    end: tuple[float, float]
-    enters: float = 0.0
-    arrives: float = 1.0
-    leaves: float = math.inf
+    shape: str  # one of SHAPES
+    rgb: tuple[int, int, int]  # its colour
+    radius_px: float  # half of its width and height
+    start: tuple[float, float]  # its centre (x, y) in pixels when it enters
+    end: tuple[float, float]  # its centre once it has arrived
+    enters: float = 0.0  # instant at which it appears
+    arrives: float = 1.0  # instant from which it no longer moves
+    leaves: float = math.inf  # instant at which it disappears
 
     def cover(self, fractions: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
         """Return the share of each pixel that it covers at some instants, 0 to 1; shape (T, SIDE_PX, SIDE_PX)."""
@@ -66,10 +55,7 @@ def paint(
 ) -> npt.NDArray[np.uint8]:
     """Paint a clip at some instants, fractions of it in [0, 1] of shape (T,), with a little noise.
 
-    Later actors are drawn in front, and the background is a grey level from 0 to 255.
-
-    Returns:
-        RGB pixels; shape (T, SIDE_PX, SIDE_PX, 3), uint8.
+    Later actors are drawn in front, and the background is a grey level from 0 to 255; RGB, (T, SIDE_PX, SIDE_PX, 3).
     """
     # Channels first, since an innermost loop over only three values would be slow.
     planes = np.full((3, len(fractions), SIDE_PX, SIDE_PX), background, np.float32)

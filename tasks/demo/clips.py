@@ -35,19 +35,10 @@ _SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How a clip is encoded.
-
-    Attributes:
-        container: File extension, from which FFmpeg infers the format.
-        codec: FFmpeg name of the encoder.
-        gop: Frames from one keyframe to the next.
-        b_frames: Maximum consecutive B-frames; H.264 only.
-    """
-
-    container: str
-    codec: str
-    gop: int
-    b_frames: int = 0
+    container: str  # file extension, from which FFmpeg infers the format
+    codec: str  # FFmpeg name of the encoder
+    gop: int  # frames from one keyframe to the next
+    b_frames: int = 0  # maximum consecutive B-frames; H.264 only
 
     @property
     def options(self) -> dict[str, str]:
@@ -73,17 +64,11 @@ ENCODINGS = (
 
 
 def make_demo(folder: Path, *, seed: int, clips: int = 32, uri_prefix: str | None = None) -> pl.DataFrame:
-    """Write clips of moving shapes, and a manifest with three jobs per clip.
+    """Write clips of moving shapes, and a manifest with three jobs per clip; return the manifest.
 
-    Args:
-        folder: Folder for the clips (`clip-0000.mp4` and so on) and `manifest.parquet`; created if missing.
-        seed: Determines every pixel; with the same encoder, the same seed produces the same clips.
-        clips: Number of clips, which cycle through ENCODINGS.
-        uri_prefix: Prefix of the file names in `video_uri`, such as `s3://bucket/demo`; None is the folder
-            itself.
-
-    Returns:
-        The manifest: one row per job.
+    The folder is created if it is missing; its clips, `clip-0000.mp4` and so on, cycle through ENCODINGS. The seed
+    determines every pixel; with the same encoder, the same seed produces the same clips. Videos are named by
+    `uri_prefix`, such as `s3://bucket/demo`, or else by the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)

@@ -26,27 +26,19 @@ QUESTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingShape:
-    """One shape that crosses the frame at constant speed.
-
-    Attributes:
-        radius_px: Half of the shape's width and height.
-        start_px: Initial coordinate of the centre along the direction of motion.
-        travel_px: Distance covered over the whole clip.
-        across_px: Coordinate of the centre perpendicular to the motion.
-    """
+    """One shape that crosses the frame at constant speed."""
 
     colour: str
     direction: str
     shape: str
     rgb: tuple[int, int, int]
     background: int
-    radius_px: float
-    start_px: float
-    travel_px: float
-    across_px: float
+    radius_px: float  # half of the shape's width and height
+    start_px: float  # initial coordinate of the centre along the direction of motion
+    travel_px: float  # distance covered over the whole clip
+    across_px: float  # coordinate of the centre perpendicular to the motion
 
     def actor(self) -> Actor:
-        """Return the actor to paint."""
         step_x, step_y = DIRECTIONS[self.direction]
         along = np.array([self.start_px, self.start_px + self.travel_px])
         first, last = (along if step_x + step_y > 0 else SIDE_PX - along).tolist()

@@ -47,12 +47,9 @@ class Bank:
 
 
 def read_bank(path: Path) -> Bank:
-    """Read a bank.
+    """Read a bank from a CSV or Parquet file, by its suffix, or from any other as text.
 
     A text file has one text per line. CSV and Parquet have the column `text`, or only one column.
-
-    Args:
-        path: The file; `.csv` and `.parquet` are read as such, anything else as text.
 
     Raises:
         ConfigurationError: The file cannot be read or has no texts, or texts are empty, repeated or too long; the
@@ -110,24 +107,19 @@ def _refuse(path: Path, faults: list[str]) -> None:
     raise ConfigurationError(f"The bank {path} cannot be used: {'; '.join(faults[:_MAX_FAULTS])}{more}.")
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)  # a pipe or a device has no known size
-    _check_size(path, len(data))
-    for number, line in enumerate(data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
-        yield number, line.strip()
-
-
 def _check_size(path: Path, size_bytes: int) -> None:
     if size_bytes > MAX_BYTES:
         raise ConfigurationError(f"The bank {path} is larger than {MAX_BYTES >> 20} MiB; shorten it.")
 
 
 def _read_text(path: Path) -> Iterator[tuple[int, str]]:
-    lines = list(_read_lines(path))
-    while lines and not lines[-1][1]:  # the newline at the end
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)  # a pipe or a device has no known size
+    _check_size(path, len(data))
+    lines = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    while lines and not lines[-1].strip():  # the newline at the end
         lines.pop()
-    return iter(lines)
+    yield from enumerate(map(str.strip, lines), 1)
 
 
 def _read_csv(path: Path) -> Iterator[tuple[int, str]]:

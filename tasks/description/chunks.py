@@ -38,8 +38,6 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EmbeddedChunk:
-    """A chunk and the embeddings of its frames."""
-
     chunk: Chunk
     vectors: npt.NDArray[np.float32] = field(repr=False)  # L2-normalised; shape (T, D), float32; T may be 0
     pts_ms: npt.NDArray[np.int64] = field(repr=False)  # true times, ascending; shape (T,), int64
@@ -56,10 +54,7 @@ class EmbeddedChunk:
 def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tuple[Chunk, ...]:
     """Cut a video, or a segment of one, into chunks; the last one is the remainder.
 
-    Args:
-        duration_s: Length in seconds; may be 0 for a single frame, which is then one chunk of length 0.
-        chunk_s: Length of a chunk in seconds.
-        start_s: Start of the first chunk.
+    A single frame may have no length, and is then one chunk of length 0.
 
     Raises:
         ValueError: A length is negative or not finite, or `chunk_s` is zero.
@@ -74,11 +69,9 @@ def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tu
 
 
 def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> list[slice]:
-    """Return the frames of each chunk; those before the first chunk or after the last one belong to it.
+    """Return the frames of each of some adjacent chunks, given the frames' times, increasing; shape (N,).
 
-    Args:
-        chunks: Adjacent, in order.
-        pts_ms: Times of the frames in milliseconds, increasing; shape (N,).
+    Those before the first chunk or after the last one belong to it.
     """
     inner = [round(chunk.start_s * _MS) for chunk in chunks[1:]]
     borders = [0, *np.searchsorted(pts_ms, inner).tolist(), len(pts_ms)]
@@ -86,7 +79,6 @@ def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> l
 
 
 def embed_chunks(chunks: tuple[Chunk, ...], embeddings: Embeddings) -> tuple[EmbeddedChunk, ...]:
-    """Return adjacent chunks with the embeddings of their frames."""
     return tuple(
         EmbeddedChunk(chunk=chunk, vectors=embeddings.vectors[rows], pts_ms=embeddings.pts_ms[rows])
         for chunk, rows in zip(chunks, assign_frames(chunks, embeddings.pts_ms), strict=True)

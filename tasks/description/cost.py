@@ -34,7 +34,6 @@ class DescriptionCost:
     describe_ms: float = column(Merge.SUM, "Time comparing with the banks.", default=0.0)
 
     def __add__(self, other: Self) -> Self:
-        """Sum two costs."""
         return merge_records(self, other)
 
     def by_stage(self) -> dict[str, float]:

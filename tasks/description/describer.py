@@ -88,14 +88,10 @@ class VideoDescriber:
         shard: ShardVectors | None = None,
         average: Average | None = None,
     ) -> DescribedVideo:
-        """Describe a job's video.
+        """Describe a job's video, whose version is `info` if it is known.
 
-        Args:
-            job: The job.
-            shard_index: Its shard.
-            info: The version of the video, if known.
-            shard: The vectors of its shard's videos; missing ones are added.
-            average: Moving average after the previous part of a stream; see `detect_scenes`.
+        Vectors that are not in `shard`, those of its shard's videos, are added. `average` is the moving average after
+        the previous part of a stream; see `detect_scenes`.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -135,11 +131,7 @@ class VideoDescriber:
             return cuts, DescriptionCost()
         try:
             with open_footage(
-                extractor.objects,
-                info,
-                pool=extractor.pool,
-                limits=extractor.limits,
-                segment=segment,
+                extractor.objects, info, pool=extractor.pool, limits=extractor.limits, segment=segment
             ) as footage:
                 cuts = find_cuts(footage)
         except (VideoMissingError, VideoRefusedError):
@@ -161,7 +153,7 @@ class VideoDescriber:
         average: Average | None = None,
     ) -> DescribedVideo:
         """Compute a description from vectors and cuts; reads neither video nor model."""
-        started, spec, embeddings = time.perf_counter(), self.spec, video.embeddings
+        started, spec, embeddings, encoder = time.perf_counter(), self.spec, video.embeddings, self.embedder.info
         empty = cut_chunks(embeddings.duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
         chunks = embed_chunks(empty, embeddings)
         changes = detect_scenes(spec.scene_method, chunks, threshold=spec.scene_threshold, cuts=cuts, average=average)
@@ -173,7 +165,7 @@ class VideoDescriber:
             captions=self.captions,
             top_k=spec.top_k,
             method=spec.method,
-            logits=self._logits,
+            logits=None if encoder.scale is None else LogitScale(scale=encoder.scale, bias=encoder.bias),
         )
         ended = time.perf_counter()
         cost = DescriptionCost(scenes_ms=(detected - started) * 1e3, describe_ms=(ended - detected) * 1e3)
@@ -196,8 +188,3 @@ class VideoDescriber:
             decode_note="; ".join(filter(None, [video.info.note, embeddings.note, video.rewritten])),
             cost=video.cost + cost,
         )
-
-    @property
-    def _logits(self) -> LogitScale | None:
-        scale, bias = self.embedder.info.scale, self.embedder.info.bias
-        return None if scale is None else LogitScale(scale=scale, bias=bias)

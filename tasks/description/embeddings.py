@@ -38,23 +38,13 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Embeddings:
-    """The embeddings of one video's frames.
-
-    Attributes:
-        vectors: One L2-normalised vector per frame; shape (N, D), float32.
-        pts_ms: True times of the frames in milliseconds since the video's first frame, strictly increasing; shape
-            (N,), int64.
-        first_ms: Time of the video's first frame on its own clock, in milliseconds.
-        duration_s: Length in seconds of the video, or of the segment that the frames are of; 0 if unknown.
-        note: Limitations, as a clause: how the video was decoded, or where it is truncated; empty if none.
-        cuts: The cuts between its frames, for all thresholds; None until they are detected.
-    """
-
-    vectors: npt.NDArray[np.float32] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)  # one L2-normalised vector per frame; shape (N, D), float32
+    # True times of the frames in milliseconds since the video's first frame, strictly increasing; shape (N,), int64.
     pts_ms: npt.NDArray[np.int64] = field(repr=False)
-    first_ms: int = 0
-    duration_s: float = 0.0
-    note: str = ""
+    first_ms: int = 0  # time of the video's first frame on its own clock, in milliseconds
+    duration_s: float = 0.0  # length in seconds of the video, or of the segment that the frames are of; 0 if unknown
+    note: str = ""  # limitations, as a clause: how the video was decoded, or where it is truncated; empty if none
+    # The cuts between its frames, for all thresholds; None until they are detected.
     cuts: Cuts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

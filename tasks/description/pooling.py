@@ -17,7 +17,7 @@ from pydantic import Field
 from tasks.description.embeddings import normalize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -72,8 +72,6 @@ class ChunkDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Tags and captions of a video and its chunks."""
-
     tags: tuple[ScoredText, ...]  # best first
     caption: ScoredText | None  # None without frames, or without a bank of captions
     chunks: tuple[ChunkDescription, ...]
@@ -88,15 +86,9 @@ def describe_chunks(
     method: Method = "default",
     logits: LogitScale | None = None,
 ) -> Description:
-    """Describe a video by its chunks, at least one; reads neither video nor model.
+    """Describe a video by its chunks, adjacent and at least one; reads neither video nor model.
 
-    Args:
-        chunks: Adjacent, in order.
-        tags: Bank of tags.
-        captions: Bank of captions.
-        top_k: Tags per chunk and per video.
-        method: `published` repeats the published method exactly.
-        logits: The model's scale and bias.
+    Each chunk and the video get `top_k` tags. The method `published` repeats the published one exactly.
 
     Raises:
         ValueError: A bank's vectors have another size.
@@ -107,30 +99,32 @@ def describe_chunks(
             raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {size}")
     pick = _Picker(top_k=top_k, logits=logits)
     filled = [each for each in chunks if len(each.vectors)]
-    if not filled:
-        return Description(tags=(), caption=None, chunks=_describe_each(chunks, iter(())))
-    vectors = np.stack([pool(each.vectors) for each in filled])
+    vectors = np.array([pool(each.vectors) for each in filled], np.float32).reshape(len(filled), size)
     tag_scores, caption_scores = vectors @ tags.vectors.T, vectors @ captions.vectors.T
-    found = [
-        (pick.best(tags, of_tags), pick.first(captions, of_captions))
-        for of_tags, of_captions in zip(tag_scores, caption_scores, strict=True)
-    ]
-    described = _describe_each(chunks, iter(found))
+    scores, none = iter(zip(tag_scores, caption_scores, strict=True)), np.zeros(0, np.float32)
+    described = []
+    for each in chunks:
+        of_tags, of_captions = next(scores) if len(each.vectors) else (none, none)
+        best, caption = pick.best(tags, of_tags), pick.first(captions, of_captions)
+        described.append(ChunkDescription(chunk=each.chunk, frames=len(each.vectors), tags=best, caption=caption))
+    parts = tuple(described)
+    if not filled:
+        return Description(tags=(), caption=None, chunks=parts)
     if method == "published":
         best_tags, best_caption = _published(tag_scores, caption_scores, top_k=top_k)
         return Description(
             tags=tuple(pick.scored(tags, index, score) for index, score in best_tags),
             caption=pick.scored(captions, *best_caption) if best_caption else None,
-            chunks=described,
+            chunks=parts,
         )
     if len(filled) == 1:
-        [(best, caption)] = found
-        return Description(tags=best, caption=caption, chunks=described)
+        [one] = (part for part in parts if part.frames)
+        return Description(tags=one.tags, caption=one.caption, chunks=parts)
     weights = [each.chunk.duration_s for each in filled]
     return Description(
         tags=pick.best(tags, mean_scores(tag_scores, weights)),
         caption=pick.first(captions, mean_scores(caption_scores, weights)),
-        chunks=described,
+        chunks=parts,
     )
 
 
@@ -140,12 +134,8 @@ def _published(
     """Return index and score of the best tags, and of the best caption, as the published method does.
 
     Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks that
-    list it among their best, which favours rare tags; the caption is the best one of any chunk.
-
-    Args:
-        tags: Scores of the tags by chunk; shape (C, K).
-        captions: Scores of the captions by chunk; shape (C, L).
-        top_k: Tags per chunk and per video.
+    list it among their best, which favours rare tags; the caption is the best one of any chunk. `tags` and `captions`
+    are scores by chunk, of shapes (C, K) and (C, L).
     """
     by_tag: defaultdict[int, list[float]] = defaultdict(list)
     for scores in tags:
@@ -189,14 +179,3 @@ class _Picker:
 
     def first(self, bank: TextBank, scores: npt.NDArray[np.floating]) -> ScoredText | None:
         return next((self.scored(bank, index, scores[index]) for index in rank(scores, 1)), None)
-
-
-def _describe_each(
-    chunks: Sequence[EmbeddedChunk], found: Iterator[tuple[tuple[ScoredText, ...], ScoredText | None]]
-) -> tuple[ChunkDescription, ...]:
-    """Describe all chunks, given the results for those that have frames."""
-    described = []
-    for each in chunks:
-        tags, caption = next(found) if len(each.vectors) else ((), None)
-        described.append(ChunkDescription(chunk=each.chunk, frames=len(each.vectors), tags=tags, caption=caption))
-    return tuple(described)

@@ -32,17 +32,12 @@ _LEAST_PROBABILITY = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownAnswers:
-    """Labelled jobs with known answers.
+    """Labelled jobs with known answers."""
 
-    Attributes:
-        logs: Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
-        truths: Index of the correct choice; shape (J,).
-        videos: Hash of each job's video; shape (J,).
-    """
-
+    # Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
     logs: npt.NDArray[np.float64]
-    truths: npt.NDArray[np.int64]
-    videos: npt.NDArray[np.uint64]
+    truths: npt.NDArray[np.int64]  # index of the correct choice; shape (J,)
+    videos: npt.NDArray[np.uint64]  # hash of each job's video; shape (J,)
 
     def __post_init__(self) -> None:
         if not (self.logs.ndim == 2 and len(self.logs) == len(self.truths) == len(self.videos)):  # noqa: PLR2004
@@ -75,33 +70,22 @@ class Calibration:
 
     All `*_after` values are cross-fitted: each half of the jobs is scaled by the temperature of the other half. Ends of
     intervals (`*_low`, `*_high`) are at 95% confidence.
-
-    Attributes:
-        temperature: Fitted on all jobs.
-        half_temperatures: Fitted on each half; if they are far apart, there are too few jobs.
-        jobs: Jobs with a label and a known answer.
-        wrong: Jobs whose label is wrong.
-        accuracy: Fraction of correct labels, which the temperature does not change.
-        confidence_before: Mean probability of the labels.
-        ece_before: Expected calibration error over BINS bins.
-        nll_before: Mean negative log-likelihood of the known answers, in nats.
-        nll_change: The value after minus the value before; calibration is shown to help if its interval is below 0.
     """
 
-    temperature: float
+    temperature: float  # fitted on all jobs
     temperature_low: float
     temperature_high: float
-    half_temperatures: tuple[float, float]
-    jobs: int
-    wrong: int
-    accuracy: float
-    confidence_before: float
+    half_temperatures: tuple[float, float]  # fitted on each half; if they are far apart, there are too few jobs
+    jobs: int  # with a label and a known answer
+    wrong: int  # jobs whose label is wrong
+    accuracy: float  # fraction of correct labels, which the temperature does not change
+    confidence_before: float  # mean probability of the labels
     confidence_after: float
-    ece_before: float
+    ece_before: float  # expected calibration error over BINS bins
     ece_after: float
-    nll_before: float
+    nll_before: float  # mean negative log-likelihood of the known answers, in nats
     nll_after: float
-    nll_change: float
+    nll_change: float  # the value after minus the value before; calibration is shown to help if its interval is below 0
     nll_change_low: float
     nll_change_high: float
 

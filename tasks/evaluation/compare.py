@@ -24,22 +24,13 @@ _TASK, _SUBTASK = ["task"], ["task", "subtask"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateResults:
-    """The results of one candidate.
-
-    Attributes:
-        name: Unique display name.
-        spec_id: Spec of its results in the database; empty if they are not stored.
-        sampling: As returned by `Sampling.to_dict`.
-        labels: Columns `job_id`, `label`, `probabilities` (a list, one per choice), and `choice_mass`, null if unknown.
-        failed: Ids of the jobs that failed.
-    """
-
-    name: str
-    spec_id: str
+    name: str  # unique display name
+    spec_id: str  # spec of its results in the database; empty if they are not stored
     model: str
-    sampling: dict[str, Any]
+    sampling: dict[str, Any]  # as returned by `Sampling.to_dict`
+    # Columns `job_id`, `label`, `probabilities` (a list, one per choice), and `choice_mass`, null if unknown.
     labels: pl.DataFrame = field(repr=False)
-    failed: Sequence[str] = field(default=(), repr=False)
+    failed: Sequence[str] = field(default=(), repr=False)  # ids of the jobs that failed
     cost: Cost = field(default_factory=Cost)
 
 
@@ -58,7 +49,7 @@ def compare_candidates(
     """
     known = jobs.filter(pl.col("answer").is_not_null())
     judged = {each.name: _judge(known, each.labels) for each in results}
-    against = judged[baseline]
+    against = {name: None if name == baseline else judged[baseline] for name in judged}
     return Evaluation(
         manifest_uri=manifest_uri,
         dataset=dataset,
@@ -66,11 +57,9 @@ def compare_candidates(
         jobs=len(jobs),
         known=len(known),
         baseline=baseline,
-        specs=_adjusted(
-            [_score(each, known, judged[each.name], _base(each.name, baseline, against)) for each in results]
-        ),
-        tasks=_grouped(judged, baseline, _TASK) if known["task"].is_not_null().any() else (),
-        subtasks=_grouped(judged, baseline, _SUBTASK) if known["subtask"].is_not_null().any() else (),
+        specs=_adjusted([_score(each, known, judged[each.name], against[each.name]) for each in results]),
+        tasks=_grouped(judged, against, _TASK) if known["task"].is_not_null().any() else (),
+        subtasks=_grouped(judged, against, _SUBTASK) if known["subtask"].is_not_null().any() else (),
     )
 
 
@@ -82,10 +71,6 @@ def _judge(known: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         confidence=pl.col("probabilities").list.max(),
         is_low_mass=pl.col("choice_mass") < LOW_CHOICE_MASS,
     )
-
-
-def _base(name: str, baseline: str, against: pl.DataFrame) -> pl.DataFrame | None:
-    return None if name == baseline else against
 
 
 def _score(
@@ -118,13 +103,14 @@ def _difference(judged: pl.DataFrame, against: pl.DataFrame | None) -> Differenc
     return paired_difference(pairs["is_right"].to_numpy(), pairs["is_right_baseline"].to_numpy())
 
 
-def _grouped(judged: dict[str, pl.DataFrame], baseline: str, keys: list[str]) -> tuple[GroupScore, ...]:
-    scores = [score for name in judged for score in _adjusted(list(_groups(judged, name, baseline, keys)))]
+def _grouped(
+    judged: dict[str, pl.DataFrame], against: dict[str, pl.DataFrame | None], keys: list[str]
+) -> tuple[GroupScore, ...]:
+    scores = [score for name in judged for score in _adjusted(_groups(name, judged[name], against[name], keys))]
     return tuple(sorted(scores, key=lambda score: (score.task or "", score.subtask or "")))
 
 
-def _groups(judged: dict[str, pl.DataFrame], name: str, baseline: str, keys: list[str]) -> list[GroupScore]:
-    parts = judged[name].partition_by(keys, as_dict=True)
+def _groups(name: str, judged: pl.DataFrame, against: pl.DataFrame | None, keys: list[str]) -> list[GroupScore]:
     return [
         GroupScore(
             spec=name,
@@ -133,9 +119,9 @@ def _groups(judged: dict[str, pl.DataFrame], name: str, baseline: str, keys: lis
             jobs=len(part),
             correct=int(part["is_right"].sum()),
             accuracy=proportion(int(part["is_right"].sum()), len(part)),
-            difference=_difference(part, _base(name, baseline, judged[baseline])),
+            difference=_difference(part, against),
         )
-        for group, part in parts.items()
+        for group, part in judged.partition_by(keys, as_dict=True).items()
     ]
 
 

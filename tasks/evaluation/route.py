@@ -25,28 +25,20 @@ FEWEST_VIDEOS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedAnswers:
-    """J jobs with known answers, answered from keyframes and with the dense sampler: columns of shape (J,).
+    """J jobs with known answers, answered from keyframes and with the dense sampler: columns of shape (J,)."""
 
-    Attributes:
-        videos: Hash of each job's video.
-        tasks: Each job's task; empty without one.
-        margins: Margin of the first answer; infinite if the first pass already used the dense sampler.
-        first_right: Whether the first answer is correct; `second_*` is always the same for the dense sampler.
-        first_views: Hash of the answer's view: video, segment and sampler.
-        first_frames: Frames decoded for the answer; the same for all jobs of a view.
-        first_s: Seconds of decoding, preprocessing and inference for the answer.
-    """
-
-    videos: npt.NDArray[np.uint64]
-    tasks: npt.NDArray[np.str_]
+    videos: npt.NDArray[np.uint64]  # hash of each job's video
+    tasks: npt.NDArray[np.str_]  # each job's task; empty without one
+    # Margin of the first answer; infinite if the first pass already used the dense sampler.
     margins: npt.NDArray[np.float64]
+    # Whether the first answer is correct; `second_*` is always the same for the dense sampler.
     first_right: npt.NDArray[np.bool_]
     second_right: npt.NDArray[np.bool_]
-    first_views: npt.NDArray[np.uint64]
+    first_views: npt.NDArray[np.uint64]  # hash of the answer's view: video, segment and sampler
     second_views: npt.NDArray[np.uint64]
-    first_frames: npt.NDArray[np.int64]
+    first_frames: npt.NDArray[np.int64]  # frames decoded for the answer; the same for all jobs of a view
     second_frames: npt.NDArray[np.int64]
-    first_s: npt.NDArray[np.float64]
+    first_s: npt.NDArray[np.float64]  # seconds of decoding, preprocessing and inference for the answer
     second_s: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
@@ -60,54 +52,34 @@ class PairedAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPoint:
-    """Cost and accuracy at one margin.
+    """Cost and accuracy at one margin."""
 
-    Attributes:
-        below: Margin below which jobs are escalated; None if all jobs use only the dense sampler.
-        asked_again: Fraction of the jobs that is escalated.
-        accuracy: Fraction of the jobs whose final answer is correct.
-        frames_decoded: Frames decoded in all passes; frames that jobs share count once per pass.
-        seconds: Seconds of decoding, preprocessing and inference, from the rows of results.
-    """
-
-    below: float | None
-    asked_again: float
-    accuracy: float
-    frames_decoded: int
-    seconds: float
+    below: float | None  # margin below which jobs are escalated; None if all jobs use only the dense sampler
+    asked_again: float  # fraction of the jobs that is escalated
+    accuracy: float  # fraction of the jobs whose final answer is correct
+    frames_decoded: int  # frames decoded in all passes; frames that jobs share count once per pass
+    seconds: float  # of decoding, preprocessing and inference, from the rows of results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenLoss:
-    """Accuracy that jobs lose at a margin, compared with the dense sampler alone.
+    """Accuracy that jobs lose at a margin, compared with the dense sampler alone."""
 
-    Attributes:
-        name: Task of the jobs; empty for all jobs.
-        loss: Accuracy lost in the sample, -1 to 1; `at_least` and `at_most` are its 95% confidence interval.
-    """
-
-    name: str
+    name: str  # task of the jobs; empty for all jobs
     jobs: int
-    loss: float
+    loss: float  # accuracy lost in the sample, -1 to 1; `at_least` and `at_most` are its 95% confidence interval
     at_least: float
     at_most: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteProof:
-    """The smallest margin that is proven to lose at most a given accuracy.
+    """The smallest margin that is proven to lose at most a given accuracy."""
 
-    Attributes:
-        below: The margin; None if no margin is proven that keeps a first answer.
-        overall: The loss of all jobs at that margin, or else at the largest margin that keeps a first answer.
-        tasks: The same by task, if there are several.
-        enough_jobs: Jobs that would prove a margin without a loss in the sample; None if no loss is allowed.
-    """
-
-    below: float | None
-    overall: ProvenLoss
-    tasks: tuple[ProvenLoss, ...]
-    enough_jobs: int | None
+    below: float | None  # the margin; None if no margin is proven that keeps a first answer
+    overall: ProvenLoss  # the loss of all jobs at that margin, or else at the largest margin that keeps a first answer
+    tasks: tuple[ProvenLoss, ...]  # the same by task, if there are several
+    enough_jobs: int | None  # jobs that would prove a margin without a loss in the sample; None if no loss is allowed
 
     def unproven(self, within: float) -> tuple[ProvenLoss, ...]:
         return tuple(task for task in self.tasks if task.at_most > within)
@@ -115,21 +87,14 @@ class RouteProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteFit:
-    """The proof of a margin from a sample, with cost and accuracy.
-
-    Attributes:
-        target: Accuracy to reach: that of the dense sampler minus the allowed loss.
-        proven: Cost and accuracy at the proven margin; None if none is proven.
-        first: The same without escalation.
-        dense: The same with the dense sampler alone.
-    """
+    """The proof of a margin from a sample, with cost and accuracy."""
 
     jobs: int
-    target: float
+    target: float  # accuracy to reach: that of the dense sampler minus the allowed loss
     proof: RouteProof
-    proven: RoutingPoint | None
-    first: RoutingPoint
-    dense: RoutingPoint
+    proven: RoutingPoint | None  # cost and accuracy at the proven margin; None if none is proven
+    first: RoutingPoint  # the same without escalation
+    dense: RoutingPoint  # the same with the dense sampler alone
 
 
 def fit_route(sample: PairedAnswers, within: float) -> RouteFit:

@@ -27,103 +27,65 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Difference in accuracy to the baseline, on the same jobs.
+    """Difference in accuracy to the baseline, on the same jobs."""
 
-    Attributes:
-        jobs: Jobs that both labelled.
-        gained: Jobs that only this candidate answers correctly.
-        lost: Jobs that only the baseline answers correctly.
-        value: Accuracy minus the baseline's, -1 to 1.
-        low: Lower end of its 95% confidence interval: Tango's score interval for paired proportions.
-        p_value: McNemar's exact test, two-sided.
-        p_holm: The same, adjusted by Holm's method: of a subtask over all subtasks of a candidate, of a task over
-            its tasks, and of all jobs over the candidates.
-    """
-
-    jobs: int
-    gained: int
-    lost: int
-    value: float
-    low: float
+    jobs: int  # that both labelled
+    gained: int  # jobs that only this candidate answers correctly
+    lost: int  # jobs that only the baseline answers correctly
+    value: float  # accuracy minus the baseline's, -1 to 1
+    low: float  # lower end of its 95% confidence interval: Tango's score interval for paired proportions
     high: float
-    p_value: float
+    p_value: float  # McNemar's exact test, two-sided
+    # The same, adjusted by Holm's method: of a subtask over all subtasks of a candidate, of a task over its tasks, and
+    # of all jobs over the candidates.
     p_holm: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Cost of a candidate's labels, from its rows and the runs that wrote them; None if unknown.
+    """Cost of a candidate's labels, from its rows and the runs that wrote them; None if unknown."""
 
-    Attributes:
-        wall_s: Seconds for which these runs had the engine loaded, excluding its start.
-        jobs_per_s: Jobs answered by these runs, divided by `wall_s`.
-        videos: Videos, or segments of videos, that the jobs are about.
-        videos_cached: Videos whose frames were already cached, and cost no decoding.
-        frames_decoded: Frames decoded for the others.
-        decode_s: Seconds of decoding and of the image-text model that selects frames, summed over processes.
-        bytes_read: Bytes of videos fetched.
-        engine_s: Seconds of the engine, summed over jobs.
-    """
-
-    wall_s: float | None = None
-    jobs_per_s: float | None = None
-    videos: int | None = None
-    videos_cached: int | None = None
-    frames_decoded: int | None = None
+    wall_s: float | None = None  # seconds for which these runs had the engine loaded, excluding its start
+    jobs_per_s: float | None = None  # jobs answered by these runs, divided by `wall_s`
+    videos: int | None = None  # videos, or segments of videos, that the jobs are about
+    videos_cached: int | None = None  # videos whose frames were already cached, and cost no decoding
+    frames_decoded: int | None = None  # frames decoded for the others
+    # Seconds of decoding and of the image-text model that selects frames, summed over processes.
     decode_s: float | None = None
-    bytes_read: int | None = None
-    engine_s: float | None = None
+    bytes_read: int | None = None  # bytes of videos fetched
+    engine_s: float | None = None  # seconds of the engine, summed over jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateScore:
-    """Scores of one candidate over all jobs.
+    """Scores of one candidate over all jobs."""
 
-    Attributes:
-        name: Unique display name, such as `keyframes:16`.
-        sampling: The spec's sampling as JSON values: `sampler`, `num_frames` and the others.
-        jobs: Jobs with a known answer.
-        labels: Jobs of these with a label.
-        failures: Jobs of these that failed.
-        low_mass: Labels with a `choice_mass` below `LOW_CHOICE_MASS`.
-        accuracy: Fraction of correct labels, with Wilson's score interval; None without labels.
-        calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).
-        difference: None for the baseline, and if no job is labelled by both.
-    """
-
-    name: str
+    name: str  # unique display name, such as `keyframes:16`
     spec_id: str
     model: str
-    sampling: dict[str, Any]
-    jobs: int
-    labels: int
-    failures: int
+    sampling: dict[str, Any]  # the spec's sampling as JSON values: `sampler`, `num_frames` and the others
+    jobs: int  # with a known answer
+    labels: int  # jobs of these with a label
+    failures: int  # jobs of these that failed
     correct: int
-    accuracy: Estimate | None
-    calibration_error: float | None
-    low_mass: int = 0
-    difference: Difference | None = None
+    accuracy: Estimate | None  # fraction of correct labels, with Wilson's score interval; None without labels
+    calibration_error: float | None  # expected calibration error, 0 to 1 (`tasks.evaluation.calibration`)
+    low_mass: int = 0  # labels with a `choice_mass` below `LOW_CHOICE_MASS`
+    difference: Difference | None = None  # None for the baseline, and if no job is labelled by both
     cost: Cost = field(default_factory=Cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScore:
-    """Scores of one candidate on the jobs of one task or subtask.
-
-    Attributes:
-        subtask: Always None in `Evaluation.tasks`.
-        jobs: Jobs with a label and a known answer, at least one.
-        correct: Jobs whose label is that answer.
-        difference: None for the baseline, and if no job is labelled by both.
-    """
+    """Scores of one candidate on the jobs of one task or subtask."""
 
     spec: str
     task: str | None
-    subtask: str | None
-    jobs: int
-    correct: int
+    subtask: str | None  # always None in `Evaluation.tasks`
+    jobs: int  # with a label and a known answer, at least one
+    correct: int  # jobs whose label is that answer
     accuracy: Estimate
-    difference: Difference | None = None
+    difference: Difference | None = None  # None for the baseline, and if no job is labelled by both
 
     @property
     def title(self) -> str:
@@ -133,25 +95,16 @@ class GroupScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Several candidates compared on one labelled manifest.
-
-    Attributes:
-        dataset: Dataset of the results in the database.
-        created_at: Creation time, ISO 8601 in UTC.
-        jobs: Rows of the manifest.
-        known: Rows with a known answer; only they are evaluated.
-        baseline: Name of the candidate that the others are compared with.
-        specs: All candidates, in the order of the request.
-        tasks: Scores by task: all candidates for the first task, then for the next; empty if no job has a task.
-    """
+    """Several candidates compared on one labelled manifest."""
 
     manifest_uri: str
-    dataset: str
-    created_at: str
-    jobs: int
-    known: int
-    baseline: str
-    specs: tuple[CandidateScore, ...]
+    dataset: str  # of the results in the database
+    created_at: str  # creation time, ISO 8601 in UTC
+    jobs: int  # rows of the manifest
+    known: int  # rows with a known answer; only they are evaluated
+    baseline: str  # name of the candidate that the others are compared with
+    specs: tuple[CandidateScore, ...]  # all candidates, in the order of the request
+    # Scores by task: all candidates for the first task, then for the next; empty if no job has a task.
     tasks: tuple[GroupScore, ...]
     subtasks: tuple[GroupScore, ...]
 

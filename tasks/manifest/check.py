@@ -40,12 +40,13 @@ from tasks.manifest.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tasks.domain import RunSpec
     from tasks.manifest.rejects import Rule
 
 NO_ROWS = "The manifest has no rows."
+_WITH_OWN_RULES = ("video_uri", "messages")
 _MAX_DIGITS = 38  # of a decimal that Polars can convert
 _MAX_S = 10**12  # milliseconds of any time up to it are exact
 
@@ -53,10 +54,8 @@ _MAX_S = 10**12  # milliseconds of any time up to it are exact
 def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[str]]:
     """Cast a frame to the manifest's columns and types; unknown columns are dropped, messages become JSON.
 
-    Without `questions`, only the columns of videos keep their values.
-
-    Returns:
-        The frame with every column, null where it is absent; and a sentence for each faulty column.
+    Absent columns are null. Without `questions`, only the columns of videos keep their values. Also return a sentence
+    for each faulty column.
     """
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in frame.columns))
     needed = [name for name in REQUIRED if name not in replaced]
@@ -102,11 +101,10 @@ def check_manifest(frame: pl.DataFrame, place: Callable[[int], str] = "row {}".f
 def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Check each row by itself; `frame` has the columns of `cast_columns` and `ROW`, the rows' numbers.
 
-    Returns:
-        The rows with the columns of jobs and `ROW`, and the violations, as `VIOLATIONS`.
+    Return the rows with the columns of jobs and `ROW`, and the violations, as `VIOLATIONS`.
     """
     resolved, found = resolve_media(frame)
-    rules = [*(_rules if questions else _of_videos)()]
+    rules = [*_rules(questions=questions)]
     rules += _media_rules() if resolved["media"].null_count() < len(resolved) else ()
     rules += (*_template_rules(resolved["template"]), *_schema_rules(resolved["schema"])) if questions else ()
     checked = resolved.drop("video_uris")
@@ -128,7 +126,7 @@ _ONE_VIDEO = COLUMNS | {"media": MEDIA}
 
 @cache
 def _as_columns(*, questions: bool) -> list[pl.Expr]:
-    return [broken.alias(rule) for rule, _, broken in (_rules if questions else _of_videos)()]
+    return [broken.alias(rule) for rule, _, broken in _rules(questions=questions)]
 
 
 def without_questions(frame: pl.DataFrame) -> pl.DataFrame:
@@ -137,27 +135,12 @@ def without_questions(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(*empty, pl.lit(None, dtype=pl.String).alias("messages"))
 
 
-def find_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Find rows that share an id; `frame` needs only `ROW` and `job_id`."""
-    is_repeated = pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null()
-    return find_violations(frame, [("job_id is not unique.", "job_id", is_repeated)])
-
-
-def find_later_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Find rows whose id an earlier one has; `frame` needs only `ROW` and `job_id`."""
-    is_later = ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null()
-    return find_violations(frame, [("job_id is that of an earlier row.", "job_id", is_later)])
-
-
-def _of_videos() -> Iterator[Rule]:
-    yield from _presence_rules([name for name in REQUIRED if name not in QUESTION])
-    yield from _text_rules([name for name in _TEXTS if name not in QUESTION])
-    yield from _video_rules()
-    yield (
-        "Several videos or images are shown; describe takes one video a row.",
-        "job_id",
-        pl.col("media").is_not_null(),
-    )
+def find_duplicates(frame: pl.DataFrame, *, keep_first: bool = False) -> pl.DataFrame:
+    """Find rows that share an id, or all but the first of these; `frame` needs only `ROW` and `job_id`."""
+    job_id = pl.col("job_id")
+    broken = ~job_id.is_first_distinct() if keep_first else job_id.is_duplicated()
+    rule = "job_id is that of an earlier row." if keep_first else "job_id is not unique."
+    return find_violations(frame, [(rule, "job_id", broken & job_id.is_not_null())])
 
 
 def _template_rules(templates: pl.Series) -> Iterator[Rule]:
@@ -193,14 +176,19 @@ def _schema_fault(schema: str) -> str:
     return deep if is_nested_deeper(found, MAX_SCHEMA_DEPTH) else ""
 
 
-def _rules() -> Iterator[Rule]:
-    yield from _presence_rules()
-    yield from _text_rules()
-    yield from _choice_rules()
+def _rules(*, questions: bool) -> Iterator[Rule]:
+    names = [name for name in COLUMNS if questions or name not in QUESTION]
+    yield from _presence_rules([name for name in names if name in REQUIRED])
+    yield from _text_rules([name for name in names if COLUMNS[name] == pl.String and name not in _WITH_OWN_RULES])
+    if questions:
+        yield from _choice_rules()
     yield from _video_rules()
+    if not questions:
+        rule = "Several videos or images are shown; describe takes one video a row."
+        yield rule, "job_id", pl.col("media").is_not_null()
 
 
-def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[Rule]:
+def _presence_rules(required: Sequence[str]) -> Iterator[Rule]:
     for name in required:
         replaced = [pl.col(other).is_not_null() for other, names in REPLACED.items() if name in names]
         yield f"{name} is null.", "job_id", pl.col(name).is_null() & ~pl.any_horizontal(pl.lit(value=False), *replaced)
@@ -210,17 +198,10 @@ def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[Rule]
             yield f"{name} is empty.", "job_id", pl.col(name).str.strip_chars() == ""
 
 
-# The others have their own rules.
-_TEXTS = tuple(name for name, kind in COLUMNS.items() if kind == pl.String and name not in {"video_uri", "messages"})
-
-
-def _text_rules(names: Iterable[str] = _TEXTS) -> Iterator[Rule]:
+def _text_rules(names: Iterable[str]) -> Iterator[Rule]:
     """Yield rules against texts that would stall a tokenizer, or that Postgres would reject after the answer."""
-    yield (
-        f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.",
-        "job_id",
-        pl.col("job_id").str.len_bytes() > LONGEST_ID_BYTES,
-    )
+    is_long = pl.col("job_id").str.len_bytes() > LONGEST_ID_BYTES
+    yield f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.", "job_id", is_long
     for name in names:
         limit = MAX_CHARACTERS[name]
         if name != "job_id":
@@ -239,11 +220,8 @@ def _choice_rules() -> Iterator[Rule]:
     is_long = choice.str.len_chars() > MAX_CHOICE
     yield f"Each of choices {too_long(MAX_CHOICE)}.", "job_id", choices.list.eval(is_long).list.any()
     yield f"choices {NO_NUL}.", "job_id", choices.list.eval(_has_nul(choice)).list.any()
-    yield (
-        "choices contains an empty answer.",
-        "choices",
-        choices.list.eval(choice.is_null() | (choice.str.strip_chars() == "")).list.any(),
-    )
+    is_empty = choice.is_null() | (choice.str.strip_chars() == "")
+    yield "choices contains an empty answer.", "choices", choices.list.eval(is_empty).list.any()
     yield "choices contains duplicates.", "choices", choices.list.n_unique() < choices.list.len()
     yield "answer is not one of choices.", "answer", ~pl.col("answer").is_in(choices)
     without = "is given without choices; leave it out, or add them."
@@ -273,11 +251,8 @@ def _media_rules() -> Iterator[Rule]:
         yield f"{where} {clause}", "job_id", media.list.eval(broken).list.any()
     yield f"More than {MAX_MEDIA} videos and images are shown.", "job_id", media.list.len() > MAX_MEDIA
     has_segment = pl.col("start_s").is_not_null() | pl.col("end_s").is_not_null()
-    yield (
-        "start_s and end_s are given with several videos; leave them out, and cut the videos before.",
-        "job_id",
-        has_segment & (media.list.eval(kind == "video").list.sum() > 1),
-    )
+    rule = "start_s and end_s are given with several videos; leave them out, and cut the videos before."
+    yield rule, "job_id", has_segment & (media.list.eval(kind == "video").list.sum() > 1)
 
 
 def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
@@ -290,18 +265,10 @@ def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
         f"is not a path, and its scheme is not one of {', '.join(SCHEMES)}, or fsspec+ and another.",
         scheme.is_not_null() & ~scheme.is_in(SCHEMES) & ~scheme.str.starts_with(FSSPEC_PREFIX),
     )
-    yield (
-        "has no bucket or no key; write s3://bucket/key.",
-        (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/."),
-    )
-    yield (
-        "has no host; write https://host/path.",
-        scheme.is_in(WEB_SCHEMES) & ~uri.str.contains("^https?://[^/?#]"),
-    )
-    yield (
-        "has no comma before its data; write data:video/mp4;base64,AAAA.",
-        (scheme == INLINE_SCHEME) & ~uri.str.contains(",", literal=True),
-    )
+    yield "has no bucket or no key; write s3://bucket/key.", (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/.")
+    yield "has no host; write https://host/path.", scheme.is_in(WEB_SCHEMES) & ~uri.str.contains("^https?://[^/?#]")
+    lacks_comma = is_inline & ~uri.str.contains(",", literal=True)
+    yield "has no comma before its data; write data:video/mp4;base64,AAAA.", lacks_comma
 
 
 def require_choices(manifest: str, *, has_choices: bool) -> None:
@@ -323,13 +290,10 @@ def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: 
         is_lacking = ~pl.col("choices").list.contains(choice)
     lacks_choices = pl.col("choices").list.len().fill_null(0) == 0
     several = "With chunk_s, a job must show one video and no image; set chunk_s to 0."
+    in_words = "With chunk_s, a job must have choices, because words cannot be aggregated over chunks."
     rules = [
         (several, "job_id", pl.col("media").is_not_null()),
-        (
-            "With chunk_s, a job must have choices, because words cannot be aggregated over chunks.",
-            "job_id",
-            lacks_choices,
-        ),
+        (in_words, "job_id", lacks_choices),
         (f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", is_marked),
         (f"The chunk rule any:{choice} needs {choice!r} among the choices.", "job_id", is_lacking),
     ]

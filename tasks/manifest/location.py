@@ -43,11 +43,6 @@ def has_date_placeholders(text: str) -> bool:
     return _PLACEHOLDER.search(text) is not None
 
 
-def split_date_placeholders(text: str) -> tuple[str, list[str]]:
-    """Return a text without its date placeholders, and the placeholders."""
-    return _PLACEHOLDER.sub("", text), [found[0] for found in _PLACEHOLDER.finditer(text)]
-
-
 def check_date_placeholders(text: str) -> str:
     """Return a text that has no braces but those of date placeholders: a misspelt one would never match a file.
 
@@ -162,7 +157,7 @@ def nightly_dataset(manifest: str) -> str | None:
 
     `s3://b/jobs/dt={scheduled_date}/*.parquet` gives `jobs-{scheduled_date}`: job ids may repeat from date to date.
     """
-    rest, placeholders = split_date_placeholders(manifest)
+    placeholders = dict.fromkeys(found[0] for found in _PLACEHOLDER.finditer(manifest))
     if not placeholders:
         return None
-    return "-".join([dataset_name(rest), *(each.replace("/", "-") for each in dict.fromkeys(placeholders))])
+    return "-".join([dataset_name(_PLACEHOLDER.sub("", manifest)), *(each.replace("/", "-") for each in placeholders)])

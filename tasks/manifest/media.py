@@ -61,9 +61,8 @@ def messages_as_json(column: pl.Series) -> pl.Series:
 def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill the columns of jobs from `messages`, as JSON, or `video_uris`; rows with a violation are unchanged.
 
-    Returns:
-        The frame, with the column `media` where a row shows more than one video, whose first is in `video_uri`; and
-        the violations, as `VIOLATIONS`.
+    The column `media` is null unless a row shows more than one video, whose first is in `video_uri`. Also return the
+    violations, as `VIOLATIONS`.
     """
     resolved, found = _fill_from_messages(frame.with_columns(media=pl.lit(None, dtype=MEDIA)))
     if frame["video_uris"].null_count() == len(frame):

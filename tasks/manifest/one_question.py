@@ -33,16 +33,11 @@ _ASK = '--prompt "Is there a person?" --choices "yes|no"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionOnVideos:
-    """A question about each video of a source.
+    """A question about each video of a source."""
 
-    Attributes:
-        source: A folder or prefix, a glob, or one video; absolute.
-        choices: Empty for answers in words.
-    """
-
-    source: str
+    source: str  # a folder or prefix, a glob, or one video; absolute
     prompt: str
-    choices: tuple[str, ...]
+    choices: tuple[str, ...]  # empty for answers in words
 
     @classmethod
     def of(cls, source: str, prompt: str | None, choices: str | None) -> QuestionOnVideos | None:
@@ -101,19 +96,12 @@ class QuestionOnVideos:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoJobs:
-    """The jobs of one question about several videos.
+    """The jobs of one question about several videos."""
 
-    Attributes:
-        name: Name of their manifest, the same for the same question and source.
-        jobs: The rows of the manifest.
-        notes: Sentences on the files that are left out.
-        left_out: Number of videos left out because of their names.
-    """
-
-    name: str
-    jobs: pl.DataFrame
-    notes: tuple[str, ...]
-    left_out: int
+    name: str  # of their manifest, the same for the same question and source
+    jobs: pl.DataFrame  # the rows of the manifest
+    notes: tuple[str, ...]  # sentences on the files that are left out
+    left_out: int  # number of videos left out because of their names
 
     def write(self, objects: ObjectStore, store_uri: str) -> str:
         """Write the manifest to the store, in place of an earlier one of this name; return its URI."""

@@ -50,20 +50,11 @@ _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFiles:
-    """The files of an open manifest.
-
-    Attributes:
-        uri: URI given by the user.
-        size_bytes: Uncompressed size of the manifest's columns, as the files state it.
-        empty: An empty frame with every manifest column that a file has, of a type common to all files.
-        paths: Local files by URI, in the manifest's order.
-    """
-
-    uri: str
+    uri: str  # URI given by the user
     rows: int
-    size_bytes: int
-    empty: pl.DataFrame
-    paths: dict[str, Path]
+    size_bytes: int  # uncompressed size of the manifest's columns, as the files state it
+    empty: pl.DataFrame  # an empty frame with every manifest column that a file has, of a type common to all files
+    paths: dict[str, Path]  # local files by URI, in the manifest's order
 
     def batches(self, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows, or those that `only` selects, in order, in batches of bounded size with the same columns.
@@ -270,14 +261,8 @@ def _choices(text: str) -> list[str]:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    kind = _values(kind)
     return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    kind = _values(kind)
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def _values(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -33,15 +33,8 @@ class ByteFile(Protocol):
 
 
 class Page(NamedTuple):
-    """A page of a column.
-
-    Attributes:
-        is_data: Whether it holds values, or indices of a dictionary; otherwise it is the dictionary.
-        size_bytes: Uncompressed size, which is allocated to read it.
-    """
-
-    is_data: bool
-    size_bytes: int
+    is_data: bool  # whether it holds values, or indices of a dictionary; otherwise it is the dictionary
+    size_bytes: int  # uncompressed size, which is allocated to read it
     values: int
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate, pairwise, starmap
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -187,17 +186,11 @@ def _file_uri(plan_uri: str, index: int) -> str:
 _SMALLEST_JOBS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardBatch:
-    """Consecutive shards.
+class ShardBatch(NamedTuple):
+    """Consecutive shards."""
 
-    Attributes:
-        rows: Their jobs, shard after shard, with jobs on one video adjacent.
-        sizes: Number of jobs per shard, in order.
-    """
-
-    rows: pl.DataFrame
-    sizes: Sequence[int]
+    rows: pl.DataFrame  # their jobs, shard after shard, with jobs on one video adjacent
+    sizes: Sequence[int]  # number of jobs per shard, in order
 
 
 def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[ShardBatch]:
@@ -221,17 +214,16 @@ def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Ite
             shards.sort(key=lambda shard: sha256(uris[shard[0].start].encode()).digest())
             sizes = [sum(map(len, shard)) for shard in shards]
             # One gather for all shards: one per shard would take several times as long as everything else.
-            yield ShardBatch(rows=_take(jobs, [video for shard in shards for video in shard]), sizes=sizes)
+            yield ShardBatch(_take(jobs, [video for shard in shards for video in shard]), sizes)
         remainder = _take(jobs, open_shard)
     if len(remainder):
-        yield ShardBatch(rows=remainder, sizes=[len(remainder)])
+        yield ShardBatch(remainder, [len(remainder)])
 
 
 def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[list[range]], list[range]]:
     """Group consecutive videos, given their numbers of jobs, after `begun` jobs of an open shard.
 
-    Returns:
-        The complete shards as ranges of rows, and the ranges of the shard that is still open.
+    Return the complete shards as ranges of rows, and the ranges of the shard that is still open.
     """
     shards: list[list[range]] = []
     group, size, place = [range(begun)] if begun else [], begun, begun

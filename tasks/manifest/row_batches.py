@@ -128,7 +128,9 @@ class ParquetTable:
 def _open(source: Path | ByteFile, data: ByteFile) -> parquet.ParquetFile:
     with parquet.ParquetFile(source, pre_buffer=False) as file:
         metadata, schema = file.metadata, file.schema
-    if _footer_bytes(data) - metadata.serialized_size == _SIGNATURE_BYTES:
+    data.seek(-_TAIL_BYTES, SEEK_END)
+    footer_bytes = int.from_bytes(data.read(_TAIL_BYTES // 2), "little")
+    if footer_bytes - metadata.serialized_size == _SIGNATURE_BYTES:
         raise pa.ArrowInvalid("Its columns must be decrypted.")  # pyarrow would end the process
     leaves = map(schema.column, range(len(schema)))
     texts = {leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in _TEXTS}
@@ -160,11 +162,6 @@ def _shortened(array: pa.Array, max_characters: int) -> pa.Array:
         return array
     children = [_shortened(part, max_characters) for part in parts]
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:own], children=children)
-
-
-def _footer_bytes(file: ByteFile) -> int:
-    file.seek(-_TAIL_BYTES, SEEK_END)
-    return int.from_bytes(file.read(_TAIL_BYTES // 2), "little")
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -15,14 +15,7 @@ from infra.errors import ManifestError
 from infra.spill import Spill
 from infra.temporary import temporary_folder
 from tasks.domain import ONE_VIDEO, MediaCounts
-from tasks.manifest.check import (
-    NO_ROWS,
-    cast_columns,
-    check_rows,
-    find_duplicates,
-    find_later_duplicates,
-    without_questions,
-)
+from tasks.manifest.check import NO_ROWS, cast_columns, check_rows, find_duplicates, without_questions
 from tasks.manifest.digests import job_digests, rows_to_jobs
 from tasks.manifest.media import max_media, resolve_media, videos_of
 from tasks.manifest.parquet import open_manifest
@@ -58,18 +51,13 @@ _LAST_CHARACTERS = r"[^/]{1,3}(\.[^/.]*)?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobTable:
-    """Jobs of a valid manifest: all of them, or a selection.
+    """Jobs of a valid manifest: all of them, or a selection."""
 
-    Attributes:
-        here: Whether each row of the manifest is selected; shape (rows,).
-        in_words: Whether each row of the manifest is answered in words, for lack of choices; shape (rows,).
-        media: The largest numbers of videos and of images that a job shows, selected or not.
-        rejects: The invalid rows, as `REJECTS`; always empty without `keep_going`.
-    """
-
-    here: npt.NDArray[np.bool_] = field(repr=False)
+    here: npt.NDArray[np.bool_] = field(repr=False)  # whether each row of the manifest is selected; shape (rows,)
+    # Whether each row of the manifest is answered in words, for lack of choices; shape (rows,).
     in_words: npt.NDArray[np.bool_] = field(repr=False)
-    media: MediaCounts = ONE_VIDEO
+    media: MediaCounts = ONE_VIDEO  # the largest numbers of videos and of images that a job shows, selected or not
+    # The invalid rows, as `REJECTS`; always empty without `keep_going`.
     rejects: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REJECTS), repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
@@ -136,12 +124,9 @@ def open_jobs(
 ) -> Iterator[JobTable]:
     """Read and validate a manifest into a temporary folder; memory grows by only a few bytes per row.
 
-    Args:
-        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
-        objects: Store for `s3://`.
-        only: Ids of the jobs to read and validate, if they are in the manifest; None reads all.
-        keep_going: Reject invalid rows instead of the manifest, unless all are; of rows with one id, keep the first.
-        questions: Whether to read the jobs' questions; otherwise only their ids and videos are read.
+    `only` are the ids of the jobs to read and validate, if they are in the manifest. With `keep_going`, invalid rows
+    are rejected instead of the manifest, unless all are; of rows with one id, the first is kept. Without `questions`,
+    only the jobs' ids and videos are read.
 
     Raises:
         ManifestError: The manifest is invalid; the message lists all faults, with counts and first rows.
@@ -155,8 +140,7 @@ def open_jobs(
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
             jobs, found, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             repeated = _rows_of_repeated_ids(batches(), without_rows(jobs, found) if keep_going else jobs)
-            find = find_later_duplicates if keep_going else find_duplicates
-            found = pl.concat([found, find(repeated)])
+            found = pl.concat([found, find_duplicates(repeated, keep_first=keep_going)])
             rejects = reject_rows(found)
             if len(rejects) and (not keep_going or len(jobs) == len(rejects)):
                 _raise_faults(uri, list_violations(found))
@@ -232,9 +216,8 @@ def _check_into(
 ) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
     """Validate rows, and spill the valid ones by their `locality_hash`.
 
-    Returns:
-        `row`, the `hash` of its id and `in_words` of all rows; their violations, as `VIOLATIONS`; and the largest
-        numbers of videos and of images that a valid row shows.
+    Return `row`, the `hash` of its id and `in_words` of all rows; their violations, as `VIOLATIONS`; and the largest
+    numbers of videos and of images that a valid row shows.
     """
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64, "in_words": pl.Boolean})]
     violations = [pl.DataFrame(schema=VIOLATIONS)]

@@ -60,10 +60,9 @@ def label_changes(connection: Connection, scope: Scope, runs: Sequence[RowMappin
 
     Runs with the same spec share one label per job, so they cannot be compared.
 
-    Returns:
-        `run`, the earlier one; `differences` between the specs; how many jobs with the same question were `compared`,
-        `changed`, and, if their answer is known, `gained` and `lost`; the most frequent `label_changes`; and `job_ids`
-        of some changed jobs with their earlier label, the highest margin first.
+    Return `run`, the earlier one; `differences` between the specs; how many jobs with the same question were
+    `compared`, `changed`, and, if their answer is known, `gained` and `lost`; the most frequent `label_changes`; and
+    `job_ids` of some changed jobs with their earlier label, the highest margin first.
     """
     other = next((run for run in runs if run["spec_id"] != scope.spec_id), None)
     if other is None:

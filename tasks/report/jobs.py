@@ -63,8 +63,6 @@ SPENT_MS: ColumnElement[float] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCard:
-    """The data of one job's card."""
-
     row: RowMapping  # a result or a failure
     job: Job | None  # None if the manifest no longer has it, or has another question under its id
     selected_because: Sequence[str]
@@ -116,26 +114,29 @@ def select_jobs(
 ) -> dict[str, list[str]]:
     """Select up to MAX_JOBS jobs, deterministically, including those that are named or whose label has changed.
 
-    Returns:
-        Reasons for selecting each job, by job id, in descending priority for including frames.
+    Return the reasons for selecting each job, by job id, in descending priority for including frames.
     """
     selected: dict[str, list[str]] = {}
+    labels, job_id = _labels(scope), RESULT.c.job_id
+    wrong = labels.where(RESULT.c.label != RESULT.c.answer).order_by(RESULT.c.margin.desc(), job_id)
+    # A uniform sample, which a seeded hash of the ids makes reproducible.
+    sample = labels.order_by(func.hashtextextended(cast(job_id, Text), literal(_SEED)), job_id)
     groups: list[tuple[str, Iterable[str]]] = [
         ("requested", named),
         ("failed", _ids(connection, _failed(scope))),
         ("changed label", list(changed)[:_EACH]),
-        ("wrong", _ids(connection, _wrong(scope))),
+        ("wrong", _ids(connection, wrong.limit(_EACH))),
         ("low margin", least_certain(connection, scope, limit=_EACH)),
-        ("slow", _ids(connection, _labels(scope).order_by(SPENT_MS.desc(), RESULT.c.job_id).limit(_EACH // 2))),
-        ("sample", _ids(connection, _sample(scope))),
+        ("slow", _ids(connection, labels.order_by(SPENT_MS.desc(), job_id).limit(_EACH // 2))),
+        ("sample", _ids(connection, sample.limit(MAX_JOBS))),
     ]
     for reason, job_ids in groups:
-        for job_id in job_ids:
-            if job_id in selected or len(selected) < MAX_JOBS:
-                selected.setdefault(job_id, []).append(reason)
+        for each in job_ids:
+            if each in selected or len(selected) < MAX_JOBS:
+                selected.setdefault(each, []).append(reason)
     return {
-        job_id: reasons[:-1] if len(reasons) > 1 and reasons[-1] == "sample" else reasons
-        for job_id, reasons in selected.items()
+        each: reasons[:-1] if len(reasons) > 1 and reasons[-1] == "sample" else reasons
+        for each, reasons in selected.items()
     }
 
 
@@ -161,17 +162,6 @@ def _failed(scope: Scope) -> Select[str]:
     )
 
 
-def _wrong(scope: Scope) -> Select[str]:
-    is_wrong = RESULT.c.label != RESULT.c.answer
-    return _labels(scope).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
-
-
-def _sample(scope: Scope) -> Select[str]:
-    """Draw a uniform sample, ordered by a seeded hash of the ids so that it is reproducible."""
-    order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
-    return _labels(scope).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)
-
-
 def load_jobs(
     connection: Connection,
     scope: Scope,
@@ -184,16 +174,12 @@ def load_jobs(
 ) -> tuple[list[JobCard], str]:
     """Load the data of some jobs, with the frames of at most `max_videos`; also return why questions are missing.
 
-    Args:
-        connection: Connection to the database.
-        scope: Dataset and spec of the jobs.
-        sources: Sources of questions and frames.
-        selected: Reasons for selecting each job, by its id; ids without a row are ignored.
-        before: Earlier labels of jobs whose label has changed.
-        named_chunks: Numbers of the chunks whose frames the user requested.
-        max_videos: Maximum number of videos with frames, those of the first jobs.
+    `selected` are the reasons for selecting each job, by its id; the first jobs have frames, and ids without a row are
+    ignored. `before` are the earlier labels of jobs whose label has changed, and `named_chunks` the numbers of chunks
+    whose frames the user requested.
     """
-    rows = _rows(connection, scope, list(selected))
+    queries = (select(each).where(scope.matches(each), each.c.job_id.in_(list(selected))) for each in (FAILURE, RESULT))
+    rows = {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
     jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)
     found = [job_id for job_id in selected if job_id in rows]
     chunks = chunk_rows(connection, scope, CHUNK, {job_id: rows[job_id] for job_id in found}, max_chunks=_MAX_CHUNKS)
@@ -220,11 +206,6 @@ def load_jobs(
         for job_id in found
     ]
     return cards, note
-
-
-def _rows(connection: Connection, scope: Scope, job_ids: list[str]) -> dict[str, RowMapping]:
-    queries = (select(table).where(scope.matches(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
-    return {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
 
 
 def jobs_of_rows(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def page_uri(store_uri: str, run_id: UUID) -> str:
-    """Return the URI of a run's report in the store."""
     return f"{store_uri.rstrip('/')}/reports/{run_id}.html"
 
 

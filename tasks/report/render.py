@@ -23,9 +23,6 @@ from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
-
-    from tasks.evaluation.scores import Estimate
 
 T = TypeVar("T")
 
@@ -52,7 +49,6 @@ _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 
 
 @cache
 def environment() -> Environment:
-    """Return the environment of the templates."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -71,9 +67,9 @@ def environment() -> Environment:
         "clock": clock,
         "p_value": format_p_value,
         "ms": lambda ms: f"{ms:,.1f}" if ms < _WHOLE_FROM_MS else f"{ms:,.0f}",
-        "moment": _moment,
+        "moment": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         "points": lambda share: f"{share * 100:+.1f}",
-        "interval": _interval,
+        "interval": lambda found: f"{found.low:.1%} to {found.high:.1%}",
         "interval_points": lambda found: f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
         "value": lambda value: "none" if value is None else str(value),
         "uncut": _uncut,
@@ -89,7 +85,6 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:  # noqa: ANN401 - any value of the page
-    """Render one of our templates."""
     return Markup(environment().get_template(template).render(values))  # noqa: S704 - it escapes
 
 
@@ -152,12 +147,8 @@ class Frames:
 def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, frames: Frames, **note: object) -> str:
     """Put as many cards, with as much detail, as fit into MAX_BYTES into a page of `render_page`.
 
-    Args:
-        page: The page.
-        items: The items with cards, by descending priority.
-        draw: Renders a card at a level of detail, from 0 (most) to below LEVELS.
-        frames: The frames that `draw` has placed into cards.
-        note: The note above the cards: `noun`, how many are `known`, `why` these were selected, and a `note`.
+    `items` are by descending priority. `draw` renders a card at a level of detail, from 0 (most) to below LEVELS. The
+    note above the cards has a `noun`, how many are `known`, `why` these were selected, and a `note`.
     """
     room = MAX_BYTES - _size(page) - _NOTE_BYTES
     cards = _fit(items, draw, room - _LEAST_FRAME_BYTES)
@@ -213,7 +204,6 @@ def policy(script: str) -> str:
 
 @cache
 def read(name: str) -> str:
-    """Read an asset of pages."""
     return (files("tasks.report") / "assets" / name).read_text(encoding="utf-8").strip()
 
 
@@ -235,7 +225,6 @@ def _anchor(job_id: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds, minutes or hours."""
     if seconds < _MINUTE_S:
         return f"{seconds:.1f} s"
     if seconds < _HOUR_S:
@@ -263,14 +252,6 @@ def _percent(share: float) -> str:
     if 0 < share < _LEAST_SHARE:
         return f"<{_LEAST_SHARE:.1%}"
     return f">{1 - _LEAST_SHARE:.1%}" if 1 - _LEAST_SHARE < share < 1 else f"{share:.1%}"
-
-
-def _interval(share: Estimate) -> str:
-    return f"{share.low:.1%} to {share.high:.1%}"
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _at(value: float, end: float, left: float = 1, right: float = 99) -> str:

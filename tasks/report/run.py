@@ -33,6 +33,7 @@ from tasks.results.summary import describe_rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from sqlalchemy import ColumnElement, Connection, Engine, RowMapping
 
@@ -101,7 +102,7 @@ def load_run(
             named_chunks=named_chunks,
             max_videos=_MAX_VIDEOS,
         )
-        _require(job_ids, jobs, scope)
+        require_rows(job_ids, {job.job_id for job in jobs}, scope, "label or failure")
         reliability, tasks = _reliability(connection, scope), _tasks(connection, scope)
         known, words = sum(task["known"] for task in tasks), _words(connection, scope)
         return {
@@ -144,11 +145,11 @@ def _split(ids: Sequence[str]) -> tuple[Sequence[str], dict[str, set[int]]]:
     return list(chunks), chunks
 
 
-def _require(job_ids: Sequence[str], jobs: Sequence[JobCard], scope: Scope) -> None:
-    missing = sorted(set(job_ids) - {job.job_id for job in jobs})
-    if missing:
+def require_rows(job_ids: Sequence[str], found: AbstractSet[str], scope: Scope, what: str) -> None:
+    """Raise a ConfigurationError if jobs that were named have no row."""
+    if missing := sorted(set(job_ids) - found):
         raise ConfigurationError(
-            f"{pluralize(len(missing), 'job')} without a label or failure in dataset {scope.dataset}, such as "
+            f"{pluralize(len(missing), 'job')} without a {what} in dataset {scope.dataset}, such as "
             f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
         )
 

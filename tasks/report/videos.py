@@ -18,14 +18,13 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import Segment
 from reelabel.sources.object_info import redact_uri
-from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
 from tasks.embedding.pieces import cut_pieces
 from tasks.report.frames import thumbnail
 from tasks.report.jobs import chunk_rows, jobs_of_rows
 from tasks.report.render import NO_ROOM, Frames, render, render_page, with_cards
-from tasks.report.run import group_failures, run_overview
+from tasks.report.run import group_failures, require_rows, run_overview
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,11 +70,7 @@ def load_videos(
     scope = Scope.of(run)
     with database_errors(), engine.connect() as connection:
         rows = _rows(connection, scope, job_ids)
-        if missing := sorted(set(job_ids) - rows.keys()):
-            raise ConfigurationError(
-                f"{pluralize(len(missing), 'job')} without a description in dataset {scope.dataset}, such as "
-                f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
-            )
+        require_rows(job_ids, rows.keys(), scope, "description")
         shown = ("job_id", "start_s", "end_s", "tags", "caption")
         chunks = chunk_rows(connection, scope, DESCRIPTION_CHUNK, rows, columns=shown, max_chunks=_MAX_CHUNKS)
         described, duration_s = connection.execute(
@@ -136,11 +131,7 @@ def _frequent(connection: Connection, scope: Scope) -> list[tuple[str, int]]:
 
 
 def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> list[tuple[float, str]]:
-    """Read frames of a video, evenly spread and including the first one of each scene; none if they are not cached.
-
-    Returns:
-        Seconds since the video's first frame, and a thumbnail, of each frame.
-    """
+    """Read times and thumbnails of frames of a video, evenly spread and with the first of each scene, if cached."""
     if not row["frame_pixels"]:
         return []
     segment, pixels = Segment.of(job.start_s, job.end_s), row["frame_pixels"]

@@ -26,8 +26,7 @@ def quantize(
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], npt.NDArray[np.float32]]:
     """Round vectors (N, D) to bytes, each scaled by its largest component.
 
-    Returns:
-        First and second bytes, of shape (N, D), and the scale of each row; shape (N,), float32.
+    Return first and second bytes, of shape (N, D), and the scale of each row; shape (N,), float32.
     """
     scales = (np.abs(vectors).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
     scaled = vectors / np.where(scales > 0, scales, 1)[:, None]
@@ -49,16 +48,9 @@ def score_rows(
     rows: npt.NDArray[np.int64] | slice,
     query: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """Return the cosines of some rows with a vector of length 1, by the first bytes only.
+    """Return the cosines of some rows with a vector of length 1, by the first bytes only; shape (K,).
 
-    Args:
-        codes: First bytes; shape (N, D).
-        scales: Shape (N,).
-        rows: Which rows: ascending, of shape (K,); or a slice.
-        query: Shape (D,).
-
-    Returns:
-        Shape (K,).
+    The rows are a slice, or ascending numbers of shape (K,), of `codes`, of shape (N, D), and `scales`, of shape (N,).
     """
     if isinstance(rows, slice):
         codes, scales = codes[rows], scales[rows]

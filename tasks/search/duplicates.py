@@ -53,22 +53,14 @@ def find_duplicates(
     sources: npt.NDArray[np.int64] | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> list[Duplicate]:
-    """Find groups of videos that are connected by similarities of `least` or more, to within 1e-4.
+    """Find groups of videos that are connected by similarities of `least`, above 0, or more, to within 1e-4.
 
     Only videos whose mean vectors have a cosine of at least 1 - 2 (1 - `least`) are compared frame by frame: the means
-    of copies that were sampled at different times differ more than their frames.
-
-    Args:
-        videos: The videos to compare; those without frames have no duplicates.
-        least: Minimum similarity, more than 0.
-        cliques: Whether all videos of a group must be that similar to each other; each video is then in the first such
-            group that it fits.
-        sources: Number of the source of each video: parts and other descriptions of one video have equal numbers, and
-            are not compared. None: all differ. Shape (videos,).
-        progress: Called with the number of videos compared with all others.
-
-    Returns:
-        The videos of all groups, in the order of the groups' first videos, and of the videos.
+    of copies that were sampled at different times differ more than their frames. Videos without frames have no
+    duplicates, and those with equal numbers in `sources`, as parts and other descriptions of one video have, are not
+    compared; shape (videos,). With `cliques`, all videos of a group are that similar to each other, and each video is
+    in the first such group that it fits. `progress` is called with the number of videos compared with all others.
+    Groups are in the order of their first videos.
     """
     sources = np.arange(len(videos)) if sources is None else sources
     groups = _Groups(videos, least - _ROUNDING)
@@ -133,17 +125,10 @@ def group_duplicates(
 ) -> pl.DataFrame:
     """Find the groups of near-duplicates among embedding files, with the local index, which is updated.
 
-    Args:
-        settings: Locations of the index and the files.
-        model: The model of the files.
-        files: With the columns of `FILES`.
-        least: As in `find_duplicates`.
-        cliques: As in `find_duplicates`.
-        note: Called with the current step.
-        warn: Called with a clause on files that cannot be read.
+    `files` has the columns of `FILES`; `least` and `cliques` are as in `find_duplicates`. `note` is called with the
+    current step, and `warn` with a clause on files that cannot be read.
 
-    Returns:
-        The files of all groups, with the columns `group`, from 0, `key`, and `similarity` to the first of its group.
+    Return the files of all groups, with the columns `group`, from 0, `key`, and `similarity` to the first of its group.
     """
     note("Opening the index")
     index = LocalIndex(settings.home / "search", model)

@@ -72,13 +72,9 @@ class Moment:
 
 
 def merge_moments(frames: Hits, videos: npt.NDArray[np.int64], *, top: int, near_ms: int = MOMENT_MS) -> list[Moment]:
-    """Choose the best frames that are not close to a better one of the same video.
+    """Choose up to `top` of the best frames that are not within `near_ms` of a better one of the same video.
 
-    Args:
-        frames: Best first.
-        videos: Number of the video of each file; several files may be of one video.
-        top: Maximum moments to return, best first.
-        near_ms: Minimum distance between two moments of a video.
+    `frames` are the best first. `videos` has the number of the video of each file; several files may be of one video.
     """
     moments: list[Moment] = []
     taken: defaultdict[int, list[int]] = defaultdict(list)

@@ -47,6 +47,7 @@ _READERS, _VIDEOS_AHEAD = 8, 64
 _LEFT_AFTER_S = 86_400  # no search takes so long to write a file
 _KEYS = b"keys"
 _TYPES = {"file": np.uint32, "pts_ms": np.int64, "scale": np.float32}
+_VALUES = ("pts_ms", "scales", "codes", "fine")  # columns of `Rows` but for the numbers of their keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,14 +70,10 @@ class Rows:
         return Rows(
             keys=tuple(itertools.compress(self.keys, is_wanted)),
             files=(np.cumsum(is_wanted) - 1)[self.files[rows]].astype(np.uint32),
-            pts_ms=self.pts_ms[rows],
-            scales=self.scales[rows],
-            codes=self.codes[rows],
-            fine=self.fine[rows],
+            **{name: getattr(self, name)[rows] for name in _VALUES},
         )
 
     def encode(self) -> bytes:
-        """Return the bytes of an Arrow file."""
         columns = {
             "file": pa.array(self.files),
             "pts_ms": pa.array(self.pts_ms),
@@ -113,14 +110,8 @@ def open_rows(path: Path) -> Rows:
             table[name].chunk(0).to_numpy().astype(kind, copy=False) for name, kind in _TYPES.items()
         )
         codes, fine = (_to_matrix(table[name].chunk(0)) for name in ("code", "fine"))
-        rows = Rows(
-            keys=tuple(json.loads(table.schema.metadata[_KEYS])),
-            files=files,
-            pts_ms=pts_ms,
-            scales=scales,
-            codes=codes,
-            fine=fine,
-        )
+        keys = tuple(json.loads(table.schema.metadata[_KEYS]))
+        rows = Rows(keys=keys, files=files, pts_ms=pts_ms, scales=scales, codes=codes, fine=fine)
         is_whole = len(files) == len(codes) == len(fine) and files[-1] < len(rows.keys)
     except FileNotFoundError:
         raise
@@ -149,10 +140,7 @@ def _join(parts: Sequence[Rows]) -> Rows:
     return Rows(
         keys=tuple(itertools.chain.from_iterable(part.keys for part in parts)),
         files=np.concatenate([part.files + np.uint32(start) for part, start in zip(parts, starts, strict=False)]),
-        pts_ms=np.concatenate([part.pts_ms for part in parts]),
-        scales=np.concatenate([part.scales for part in parts]),
-        codes=np.concatenate([part.codes for part in parts]),
-        fine=np.concatenate([part.fine for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _VALUES},
     )
 
 
@@ -165,12 +153,7 @@ class LocalIndex:
     """The vectors of one model on this machine; several processes may use it at once."""
 
     def __init__(self, folder: Path, model: ModelIdentity) -> None:
-        """Open the files of earlier searches; a damaged one is removed and rebuilt.
-
-        Args:
-            folder: Contains the indexes of all models; created on use.
-            model: The model whose vectors are searched.
-        """
+        """Open the files of earlier searches for a model, in a folder for all models; a damaged one is removed."""
         self._model = model
         self._folder = folder / json_digest(model.model_dump(mode="json"))
         self._files: list[_File] = []
@@ -184,8 +167,7 @@ class LocalIndex:
     def add(self, keys: Sequence[str], cache: VectorCache) -> dict[str, str]:
         """Read embedding files, and write their vectors, merged with those of files that are less than half full.
 
-        Returns:
-            Reasons why embedding files are invalid, by key.
+        Return reasons why embedding files are invalid, by key.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
@@ -261,7 +243,7 @@ class LocalIndex:
                 for key, rows in zip(part, readers.map(lambda key: self._read(key, cache), part), strict=True):
                     if isinstance(rows, str):
                         refused[key] = rows
-                    else:
+                    elif len(rows):
                         yield rows
 
     def _read(self, key: str, cache: VectorCache) -> Rows | str:
@@ -273,14 +255,8 @@ class LocalIndex:
         if model != self._model:
             return f"Its vectors are those of the model {name_version(model)}."
         codes, fine, scales = quantize(embeddings.vectors)
-        return Rows(
-            keys=(key,),
-            files=np.zeros(len(codes), np.uint32),
-            pts_ms=embeddings.pts_ms,
-            scales=scales,
-            codes=codes,
-            fine=fine,
-        )
+        files, pts_ms = np.zeros(len(codes), np.uint32), embeddings.pts_ms
+        return Rows(keys=(key,), files=files, pts_ms=pts_ms, scales=scales, codes=codes, fine=fine)
 
     def _write(self, rows: Rows) -> Path:
         path = self._folder / f"{secrets.token_hex(16)}.arrow"
@@ -366,14 +342,9 @@ class IndexSearch:
         return sum(map(len, self._parts))
 
     def find(self, query: npt.NDArray[np.float32], *, limit: int) -> Hits:
-        """Find the frames that fit best.
+        """Find up to `limit` frames that fit a vector of length 1 best, best first.
 
-        Args:
-            query: A vector of length 1; shape (D,), float32.
-            limit: Maximum frames to return.
-
-        Returns:
-            Frames, best first; their cosines are correct to about a millionth.
+        Their cosines are correct to about a millionth.
         """
         rank = _CANDIDATES * limit + _MORE_CANDIDATES
         blocks = [(part, start) for part in self._parts for start in range(0, len(part), _BLOCK_ROWS)]

@@ -105,10 +105,7 @@ def _embed_text(encoder: Encoder, text: str) -> npt.NDArray[np.float32]:
 
 
 def read_image(path: Path) -> npt.NDArray[np.uint8]:
-    """Read a picture, upright as its EXIF data says.
-
-    Returns:
-        RGB; shape (H, W, 3).
+    """Read a picture, upright as its EXIF data says, as RGB; shape (H, W, 3).
 
     Raises:
         ConfigurationError: It is missing, damaged, too large, or in another format.

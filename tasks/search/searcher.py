@@ -44,13 +44,10 @@ class Searcher:
     """
 
     def __init__(self, files: pl.DataFrame, cache: VectorCache, index: LocalIndex, *, is_whole: bool) -> None:
-        """Add missing embedding files to the local index.
+        """Add missing embedding files to the local index of their model.
 
-        Args:
-            files: The selection, as `DatabaseCatalogue.files` returns it.
-            cache: Reads embedding files.
-            index: The index of their model.
-            is_whole: Whether the selection is complete, so that the index may remove everything else.
+        `files` is the selection, as `DatabaseCatalogue.files` returns it; if it is whole, the index may remove
+        everything else.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
@@ -80,13 +77,9 @@ class Searcher:
         min_score: float | None = None,
         exclude: tuple[str, int] | None = None,
     ) -> SearchResult:
-        """Find the moments that fit best.
+        """Find the up to `top` moments that fit a vector of length 1 best, with a cosine of at least `min_score`.
 
-        Args:
-            query: A vector of length 1; shape (D,), float32.
-            top: Maximum moments to return.
-            min_score: Minimum cosine.
-            exclude: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
+        `exclude` is the key of an embedding file, and a time in milliseconds; that moment of its video is left out.
         """
         limit = _FRAMES_PER_MOMENT * (top + 1)
         while True:

@@ -35,33 +35,23 @@ class Tags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """A video, or a segment of one, that jobs are about.
-
-    Attributes:
-        tags: The distinct tags of its jobs.
-        share: Weight in figures that are counted per video: 1 divided by the number of the video's clips.
-    """
+    """A video, or a segment of one, that jobs are about."""
 
     uri: str
     segment: Segment = WHOLE
-    tags: tuple[Tags, ...] = (Tags(),)
-    share: float = 1.0
+    tags: tuple[Tags, ...] = (Tags(),)  # the distinct tags of its jobs
+    share: float = 1.0  # weight in figures that are counted per video: 1 divided by the number of the video's clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestClips:
-    """The clips of a manifest, and those drawn for the survey.
+    """The clips of a manifest, and those drawn for the survey."""
 
-    Attributes:
-        drawn: The clips to survey in random order, so that the first of them are a random sample, too.
-        clips_by_tags: Number of clips with jobs of each task and subtask.
-    """
-
-    drawn: Sequence[Clip]
+    drawn: Sequence[Clip]  # the clips to survey in random order, so that the first of them are a random sample, too
     clips: int
     videos: int
     jobs: int
-    clips_by_tags: dict[Tags, int]
+    clips_by_tags: dict[Tags, int]  # number of clips with jobs of each task and subtask
 
 
 def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:

@@ -38,18 +38,10 @@ _INDEX_BYTES = 32 * 1024  # size of a header and an index, unless known to be la
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipCost:
-    """The expected cost of one clip.
-
-    Attributes:
-        is_dense: Whether a dense sampler is used for any of its jobs.
-        frames: Frames to decode; None if unknown.
-        stored: Frames in its frame files; None if unknown.
-    """
-
     coverage: KeyframeCoverage
-    is_dense: bool
-    frames: int | None
-    stored: int | None
+    is_dense: bool  # whether a dense sampler is used for any of its jobs
+    frames: int | None  # frames to decode; None if unknown
+    stored: int | None  # frames in its frame files; None if unknown
     bytes_read: int
 
 

@@ -31,20 +31,13 @@ _MAX_CLIP_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRates:
-    """This machine's speed of extraction, and the size of frame files.
+    """This machine's speed of extraction, and the size of frame files."""
 
-    Attributes:
-        clips: Number of measured clips, at least one.
-        decode_ms_per_frame: Milliseconds of a decoding process per frame that `cost_of` counts.
-        fetch_ms_per_byte: Milliseconds of waiting for the store per byte; 0.0 for local files.
-        processes: Number of decoding processes.
-    """
-
-    clips: int
-    decode_ms_per_frame: float
-    fetch_ms_per_byte: float
+    clips: int  # number of measured clips, at least one
+    decode_ms_per_frame: float  # milliseconds of a decoding process per frame that `cost_of` counts
+    fetch_ms_per_byte: float  # milliseconds of waiting for the store per byte; 0.0 for local files
     bytes_per_frame: float
-    processes: int
+    processes: int  # number of decoding processes
 
 
 def measure_rates(

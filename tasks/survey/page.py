@@ -9,7 +9,6 @@ from tasks.report.render import render_page
 from tasks.survey import describe
 
 if TYPE_CHECKING:
-    from tasks.evaluation.scores import Estimate
     from tasks.survey.survey import Distribution, Survey
 
 _WIDTH, _HEIGHT, _AXIS = 480.0, 150.0, 22.0
@@ -44,7 +43,7 @@ def render(survey: Survey) -> str:
         width=_WIDTH,
         height=_HEIGHT,
         axis=_AXIS,
-        clips=_clips,
+        clips=lambda estimate: describe.count(estimate) if estimate else "?",
     )
 
 
@@ -70,7 +69,3 @@ def _histogram(each: Distribution) -> dict[str, Any]:
         "ticks": [(mark * step, shown(each.edges[mark])) for mark in marks],
         "summary": f"{summary}{'; logarithmic scale' if each.is_log else ''}.",
     }
-
-
-def _clips(estimate: Estimate | None) -> str:
-    return describe.count(estimate) if estimate else "?"

@@ -29,19 +29,11 @@ _NOTED = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClip:
-    """A surveyed clip.
-
-    Attributes:
-        seen: Its index; None if the video cannot be used.
-        code: Code of the failure; empty if there is none.
-        chunks: The chunks of its jobs; empty if they are not cut.
-    """
-
     clip: Clip
-    seen: IndexedVideo | None = None
-    code: str = ""
+    seen: IndexedVideo | None = None  # its index; None if the video cannot be used
+    code: str = ""  # of the failure; empty if there is none
     message: str = ""
-    chunks: Sequence[Segment] = ()
+    chunks: Sequence[Segment] = ()  # the chunks of its jobs; empty if they are not cut
 
 
 def read_clips(

@@ -32,59 +32,35 @@ _QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """How many clips have a property.
+    """How many clips have a property."""
 
-    Attributes:
-        name: The property: a code, or a value such as a codec.
-        clips: Number among all clips.
-        seen: Number among the surveyed clips.
-        example: URI of one of them, redacted, or the message of a failure; may be empty.
-    """
-
-    name: str
-    clips: Estimate
-    seen: int
-    example: str = ""
+    name: str  # the property: a code, or a value such as a codec
+    clips: Estimate  # number among all clips
+    seen: int  # number among the surveyed clips
+    example: str = ""  # URI of one of them, redacted, or the message of a failure; may be empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Distribution of a figure over the surveyed clips.
-
-    Attributes:
-        unit: Empty for counts and shares.
-        quantiles: Minimum, tenth percentile, median, ninetieth percentile and maximum.
-        edges: Edges of the histogram's bins, one more than `counts`.
-        counts: Clips in each bin.
-        is_log: Whether the bins are of equal width on a logarithmic scale.
-    """
-
     name: str
-    unit: str
-    quantiles: tuple[float, ...]
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-    is_log: bool
+    unit: str  # empty for counts and shares
+    quantiles: tuple[float, ...]  # minimum, tenth percentile, median, ninetieth percentile and maximum
+    edges: tuple[float, ...]  # of the histogram's bins, one more than `counts`
+    counts: tuple[int, ...]  # clips in each bin
+    is_log: bool  # whether the bins are of equal width on a logarithmic scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSurvey:
-    """The clips with jobs of one task and subtask.
-
-    Attributes:
-        seen: Number of surveyed clips.
-        one_keyframe: Clips with one keyframe; this and the following are None if no clip was surveyed.
-        not_covered: Clips that their keyframes may not cover.
-        dense: Clips for which a dense sampler is used.
-    """
+    """The clips with jobs of one task and subtask."""
 
     task: str | None
     subtask: str | None
     clips: int
-    seen: int
-    one_keyframe: Estimate | None
-    not_covered: Estimate | None
-    dense: Estimate | None
+    seen: int  # number of surveyed clips
+    one_keyframe: Estimate | None  # clips with one keyframe; this and the following are None if no clip was surveyed
+    not_covered: Estimate | None  # clips that their keyframes may not cover
+    dense: Estimate | None  # clips for which a dense sampler is used
     failed: Estimate | None
 
     @property
@@ -94,63 +70,39 @@ class GroupSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """A survey of a manifest's videos.
-
-    Attributes:
-        clips: Number of clips: videos, or segments of videos, that jobs are about.
-        seen: Surveyed clips, drawn at random unless they are all.
-        bytes_read: Bytes that the survey read from stores.
-        sampling: The sampling of the run that it estimates.
-        failed: Clips that cannot be used, by the code of the failure.
-        not_covered: Clips that their keyframes may not cover, which the sampler `auto` sends to its dense sampler.
-        reasons: The same by reason; a clip may have several.
-        dense: Clips for which a dense sampler is used.
-        unlisted: Clips whose files do not list their keyframes, and are read whole.
-        hdr: Clips that are HDR according to their headers.
-        codecs: Clips by codec, the most common first; likewise `containers`, `resolutions` and `frame_rates`.
-        distributions: Distributions of keyframes, gaps, coverage, length and size.
-        length_s: Seconds of all videos together; this and the following are None if unknown.
-        size_bytes: Bytes of all videos together.
-        frames: Frames that a run decodes, if none are cached.
-        read_bytes: Bytes of videos that a run reads.
-        extract_s: Seconds for this machine to extract them.
-        extract_cost: Cost of that; None without a price.
-        rates: This machine's rates, measured on some of these clips.
-        chunks: Chunks of all clips together, if jobs are cut into them.
-    """
-
     manifest: str
     jobs: int
     videos: int
-    clips: int
-    seen: int
+    clips: int  # videos, or segments of videos, that jobs are about
+    seen: int  # surveyed clips, drawn at random unless they are all
     stopped_early: bool
     took_s: float
-    bytes_read: int
-    sampling: dict[str, Any]
+    bytes_read: int  # bytes that the survey read from stores
+    sampling: dict[str, Any]  # the sampling of the run that it estimates
     method: str = METHOD
-    failed: tuple[Share, ...]
+    failed: tuple[Share, ...]  # clips that cannot be used, by the code of the failure
     one_keyframe: Share
-    not_covered: Share
-    reasons: tuple[Share, ...]
-    dense: Share
-    unlisted: Share
-    hdr: Share
+    not_covered: Share  # clips that their keyframes may not cover, which the sampler `auto` sends to its dense sampler
+    reasons: tuple[Share, ...]  # the same by reason; a clip may have several
+    dense: Share  # clips for which a dense sampler is used
+    unlisted: Share  # clips whose files do not list their keyframes, and are read whole
+    hdr: Share  # clips that are HDR according to their headers
+    # Clips by codec, the most common first; likewise `containers`, `resolutions` and `frame_rates`.
     codecs: tuple[Share, ...]
     containers: tuple[Share, ...]
     resolutions: tuple[Share, ...]
     frame_rates: tuple[Share, ...]
-    distributions: tuple[Distribution, ...]
+    distributions: tuple[Distribution, ...]  # of keyframes, gaps, coverage, length and size
     groups: tuple[GroupSurvey, ...]
-    length_s: Estimate | None
-    size_bytes: Estimate | None
-    frames: Estimate | None
-    read_bytes: Estimate | None
-    extract_s: Estimate | None
-    extract_cost: Estimate | None
+    length_s: Estimate | None  # seconds of all videos together; this and the following are None if unknown
+    size_bytes: Estimate | None  # bytes of all videos together
+    frames: Estimate | None  # that a run decodes, if none are cached
+    read_bytes: Estimate | None  # bytes of videos that a run reads
+    extract_s: Estimate | None  # seconds for this machine to extract them
+    extract_cost: Estimate | None  # cost of that; None without a price
     cache_bytes: Estimate | None
-    rates: MachineRates | None
-    chunks: Estimate | None = None
+    rates: MachineRates | None  # this machine's rates, measured on some of these clips
+    chunks: Estimate | None = None  # of all clips together, if jobs are cut into them
 
     @property
     def is_sample(self) -> bool:

@@ -33,21 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyOptions:
-    """Options of a survey.
-
-    Attributes:
-        sample: Number of clips to draw at random; None surveys all.
-        limit_s: Seconds after which no further video is started; None is no limit.
-        measure_s: Seconds after which no further clip is extracted to measure this machine's rates.
-        keep_going: Whether to leave out invalid rows of the manifest.
-        chunk_s: Seconds of the run's chunks; None cuts none.
-    """
-
-    sample: int | None = None
-    limit_s: float | None = None
-    measure_s: float = 10.0
-    keep_going: bool = False
-    chunk_s: float | None = None
+    sample: int | None = None  # number of clips to draw at random; None surveys all
+    limit_s: float | None = None  # seconds after which no further video is started; None is no limit
+    measure_s: float = 10.0  # seconds after which no further clip is extracted to measure this machine's rates
+    keep_going: bool = False  # whether to leave out invalid rows of the manifest
+    chunk_s: float | None = None  # seconds of the run's chunks; None cuts none
 
 
 def note_nothing(_what: str, _done: int, _of: int) -> None: ...

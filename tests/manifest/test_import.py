@@ -9,6 +9,29 @@ from tasks.manifest.importers.csv_rows import import_csv
 from tasks.manifest.importers.openai_batch import import_openai_batch
 
 
+@pytest.fixture
+def csv_of(tmp_path):
+    """Return a function that imports the text of a CSV file."""
+
+    def read(text):
+        (tmp_path / "jobs.csv").write_text(text)
+        return import_csv(tmp_path / "jobs.csv")
+
+    return read
+
+
+@pytest.fixture
+def batch_of(tmp_path):
+    """Return a function that imports requests, or lines as they are."""
+
+    def read(*lines):
+        texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+        (tmp_path / "batch.jsonl").write_text("\n".join(texts))
+        return import_openai_batch(tmp_path / "batch.jsonl")
+
+    return read
+
+
 def test_csv_becomes_a_valid_manifest(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text(
@@ -38,20 +61,14 @@ def test_a_csv_cell_may_contain_an_inline_video_without_raising_the_limit_elsewh
     assert csv.field_size_limit() == limit
 
 
-def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
-    path = tmp_path / "jobs.csv"
-    path.write_text("job_id,video_uri,prompt,choices,start_s\na,b,c,x|y,1\na,b,c,x|y,soon\n")
-
+def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(csv_of):
     with pytest.raises(ManifestError, match=r"start_s 'soon' is not a time; .* 1 row, first line 3 "):
-        import_csv(path).valid()
+        csv_of("job_id,video_uri,prompt,choices,start_s\na,b,c,x|y,1\na,b,c,x|y,soon\n").valid()
 
 
-def test_rows_that_cannot_be_read_and_rows_that_break_a_rule_are_told_together(tmp_path):
-    path = tmp_path / "jobs.csv"
-    path.write_text("job_id,video_uri,prompt,choices\na,b,c,x|y\nb,b,,x|y\nc,b\n")
-
+def test_rows_that_cannot_be_read_and_rows_that_break_a_rule_are_told_together(csv_of):
     with pytest.raises(ManifestError) as raised:
-        import_csv(path).valid()
+        csv_of("job_id,video_uri,prompt,choices\na,b,c,x|y\nb,b,,x|y\nc,b\n").valid()
 
     assert raised.value.message.splitlines()[1:] == [
         "  - the number of cells differs from that of the header. 1 row, first line 4.",
@@ -70,12 +87,9 @@ def test_rows_that_cannot_be_read_and_rows_that_break_a_rule_are_told_together(t
         pytest.param(f"a,b,c,{'[' * 100_000}", "choices is nested too deeply.*first line 2 ", id="nested"),
     ],
 )
-def test_a_csv_row_that_cannot_be_read_is_named_by_its_line(tmp_path, row, message):
-    path = tmp_path / "jobs.csv"
-    path.write_text(f"job_id,video_uri,prompt,choices\n{row}\n")
-
+def test_a_csv_row_that_cannot_be_read_is_named_by_its_line(csv_of, row, message):
     with pytest.raises(ManifestError, match=message):
-        import_csv(path).valid()
+        csv_of(f"job_id,video_uri,prompt,choices\n{row}\n").valid()
 
 
 @pytest.mark.parametrize(
@@ -98,11 +112,10 @@ def test_a_quote_that_is_not_closed_is_named_by_its_line(tmp_path, text, message
         import_csv(path)
 
 
-def test_empty_rows_of_a_csv_are_skipped(tmp_path):
-    path = tmp_path / "jobs.csv"
-    path.write_text("job_id,video_uri,prompt,choices\n,,,\na,b,c,x|y\n\n  , ,,\n,\n,,,,,\nb,b,c,x|y\n")
+def test_empty_rows_of_a_csv_are_skipped(csv_of):
+    found = csv_of("job_id,video_uri,prompt,choices\n,,,\na,b,c,x|y\n\n  , ,,\n,\n,,,,,\nb,b,c,x|y\n")
 
-    assert import_csv(path).valid()["job_id"].to_list() == ["a", "b"]
+    assert found.valid()["job_id"].to_list() == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -186,14 +199,12 @@ def test_choices_may_be_in_the_metadata(tmp_path):
     ],
 )
 def test_listed_letters_stand_for_the_lines_of_the_question_and_other_choices_for_themselves(
-    tmp_path, listed, choices, is_whole
+    batch_of, listed, choices, is_whole
 ):
     line = request()
     text = line["body"]["messages"][1]["content"][1]["text"]
-    path = tmp_path / "batch.jsonl"
-    path.write_text(json.dumps(request(body=line["body"] | {"metadata": {"choices": listed}})))
 
-    row = import_openai_batch(path).valid().row(0, named=True)
+    row = batch_of(request(body=line["body"] | {"metadata": {"choices": listed}})).valid().row(0, named=True)
 
     assert (row["choices"], row["prompt"]) == (choices, text if is_whole else "What colour is it?")
 
@@ -203,7 +214,7 @@ def words(custom_id, text, **body):
     return {"custom_id": custom_id, "body": {"messages": [{"role": "user", "content": content}]} | body}
 
 
-def test_requests_without_choices_are_answered_in_words_or_by_their_schema(tmp_path):
+def test_requests_without_choices_are_answered_in_words_or_by_their_schema(batch_of):
     schema = {"type": "object", "properties": {"farbe": {"enum": ["gr\u00fcn"]}}}
     by_schema = {"type": "json_schema", "json_schema": {"name": "facts", "strict": True, "schema": schema}}
     lines = "Describe:\nA. what is seen\nB. what is heard"
@@ -215,10 +226,8 @@ def test_requests_without_choices_are_answered_in_words_or_by_their_schema(tmp_p
         words("text", "What?", response_format={"type": "text"}, max_tokens=1),
         words("vllm", "Facts?", structured_outputs={"json": {"type": "string"}}),
     ]
-    path = tmp_path / "batch.jsonl"
-    path.write_text("\n".join(map(json.dumps, requests)))
 
-    found = import_openai_batch(path)
+    found = batch_of(*requests)
 
     rows = {row["job_id"]: row for row in found.valid().iter_rows(named=True)}
     assert [row["choices"] for row in rows.values()] == [["red", "green"], *[None] * 5]
@@ -234,7 +243,7 @@ def test_requests_without_choices_are_answered_in_words_or_by_their_schema(tmp_p
     )
 
 
-def test_bounds_of_answers_are_read_as_vllm_has_them_now_and_had_them_before(tmp_path):
+def test_bounds_of_answers_are_read_as_vllm_has_them_now_and_had_them_before(batch_of):
     lines = "What?\nA. a cat\nB. a dog"
     requests = [
         words("choice", "What?", guided_choice=["a", "b"], guided_decoding_backend="auto"),
@@ -242,20 +251,15 @@ def test_bounds_of_answers_are_read_as_vllm_has_them_now_and_had_them_before(tmp
         words("any json", lines, structured_outputs={"json": {}, "choice": None}),
         words("letters", lines, structured_outputs={"regex": "[AB]"}),
     ]
-    path = tmp_path / "batch.jsonl"
-    path.write_text("\n".join(map(json.dumps, requests)))
 
-    rows = import_openai_batch(path).valid()
+    rows = batch_of(*requests).valid()
 
     assert rows["choices"].to_list() == [["a", "b"], None, None, ["a cat", "a dog"]]
     assert rows["schema"].to_list() == [None, '{"type": "string"}', "{}", None]
 
 
-def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
-    path = tmp_path / "batch.jsonl"
-    path.write_text(json.dumps(words("free", "What?")))
-
-    [note] = import_openai_batch(path).notes
+def test_words_of_requests_without_a_bound_have_that_of_runs(batch_of):
+    [note] = batch_of(words("free", "What?")).notes
     assert note == (
         "1 request without choices will be answered in words, of at most 64 tokens each unless the run has another "
         "--max-tokens."
@@ -266,28 +270,28 @@ def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
     ("line", "message"),
     [
         pytest.param(
-            json.dumps(words("a", "What?", response_format={"type": "xml"})),
+            words("a", "What?", response_format={"type": "xml"}),
             "response_format 'xml' is none of text, json_object and json_schema.*first line 1 ",
             id="another format",
         ),
         pytest.param(
-            json.dumps(words("a", "What?", response_format={"type": "json_schema"})),
+            words("a", "What?", response_format={"type": "json_schema"}),
             "'json_schema' is missing from the request",
             id="format without a schema",
         ),
         pytest.param(
-            json.dumps(words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": 1}})),
+            words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": 1}}),
             "schema is not a JSON object",
             id="no schema",
         ),
         pytest.param(
-            json.dumps(words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": None}})),
+            words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": None}}),
             "schema is not a JSON object",
             id="null as schema",
         ),
         *(
             pytest.param(
-                json.dumps(words("a", "What?", structured_outputs={name: value}, guided_choice=None)),
+                words("a", "What?", structured_outputs={name: value}, guided_choice=None),
                 f"structured_outputs.{name} .* is neither choices nor a JSON schema.*first line 1 ",
                 id=name,
             )
@@ -295,46 +299,39 @@ def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
         ),
         *(
             pytest.param(
-                json.dumps(words("a", "What?", **{name: "[ab]"})),
+                words("a", "What?", **{name: "[ab]"}),
                 f"{name} '.ab.' is neither choices nor a JSON schema.*first line 1 ",
                 id=name,
             )
             for name in ("guided_regex", "guided_grammar")
         ),
-        pytest.param(
-            json.dumps(words("a", "What?", max_tokens="many")), "max_tokens 'many' is no positive", id="no bound"
-        ),
+        pytest.param(words("a", "What?", max_tokens="many"), "max_tokens 'many' is no positive", id="no bound"),
         pytest.param("{", "not JSON.*first line 1\\.", id="not JSON"),
         pytest.param("[1]", "not a request.*first line 1\\.", id="not a request"),
+        pytest.param({"custom_id": "a"}, "'body' is missing from the request.*first line 1 ", id="without a body"),
         pytest.param(
-            json.dumps({"custom_id": "a"}), "'body' is missing from the request.*first line 1 ", id="without a body"
-        ),
-        pytest.param(
-            json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
+            {"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}},
             "expected a video, found none",
             id="without a video",
         ),
-        pytest.param(json.dumps(request(custom_id=None)), "custom_id None is not a string", id="null as id"),
-        pytest.param(json.dumps(request(custom_id=["a"])), "custom_id .* is not a string", id="list as id"),
+        pytest.param(request(custom_id=None), "custom_id None is not a string", id="null as id"),
+        pytest.param(request(custom_id=["a"]), "custom_id .* is not a string", id="list as id"),
         pytest.param(
-            json.dumps(request(custom_id="\ud83d")),
+            request(custom_id="\ud83d"),
             "job_id contains an unpaired surrogate.*first line 1 ",
             id="surrogate in an id",
         ),
         pytest.param(
-            json.dumps(request(body=request()["body"] | {"metadata": {"choices": ["\ud83d", "b"]}})),
+            request(body=request()["body"] | {"metadata": {"choices": ["\ud83d", "b"]}}),
             "choices contains an unpaired surrogate.*first line 1 ",
             id="surrogate in a choice",
         ),
         pytest.param('{"custom_id": ' + "[" * 200_000, "the JSON is nested too deeply.*first line 1\\.", id="nested"),
     ],
 )
-def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, message):
-    path = tmp_path / "batch.jsonl"
-    path.write_text(line)
-
+def test_a_request_that_cannot_be_read_is_named_by_its_line(batch_of, line, message):
     with pytest.raises(ManifestError, match=message):
-        import_openai_batch(path).valid()
+        batch_of(line).valid()
 
 
 def test_an_invalid_csv_header_is_explained(tmp_path):
@@ -368,11 +365,8 @@ def test_columns_without_a_name_are_dropped(tmp_path):
     assert found.notes[0].startswith(f"Dropped 2 columns of {path}: (unnamed), (unnamed); a manifest has ")
 
 
-def test_a_request_whose_id_cannot_be_written_is_rejected_beside_the_others(tmp_path):
-    path = tmp_path / "batch.jsonl"
-    path.write_text("\n".join(json.dumps(each) for each in (request(), request(custom_id="\ud83d"))))
-
-    rows, rejects = import_openai_batch(path).divided()
+def test_a_request_whose_id_cannot_be_written_is_rejected_beside_the_others(batch_of):
+    rows, rejects = batch_of(request(), request(custom_id="\ud83d")).divided()
 
     assert len(rows) == 1
     assert rejects.select("place", "job_id").rows() == [("line 2", r"\ud83d")]

@@ -120,13 +120,16 @@ def test_an_empty_store_has_nothing_to_find(world):
     assert world.paths() == []
 
 
-def test_a_video_without_frames_is_no_fault(world):
+def test_a_video_without_frames_is_no_fault_and_no_reason_to_write_the_index_again(world):
     world.add("empty.mp4", np.empty((0, SIZE)))
     world.add_random(1)
 
     found = world.search(queries()[0])
+    written = world.paths()
+    again = world.search(queries()[0])
 
-    assert (found.rows, found.notes) == (20, ())
+    assert (found.rows, found.notes) == (again.rows, again.notes) == (20, ())
+    assert world.paths() == written
 
 
 def test_embeddings_on_s3_are_searched_by_every_machine(store_settings, tmp_path):

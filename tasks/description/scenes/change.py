@@ -51,7 +51,5 @@ class SceneChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Thumbnails:
-    """Small frames of a video."""
-
     images: npt.NDArray[np.uint8]  # RGB; shape (N, H, W, 3), uint8
     times_ms: npt.NDArray[np.int64]  # ascending; shape (N,), int64

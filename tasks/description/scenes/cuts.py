@@ -65,12 +65,8 @@ def cuts_above(cuts: Cuts, threshold: float) -> list[SceneChange]:
 def candidates(packets: VideoIndex, changed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return possible scene changes: early keyframes, keyframes with a different picture, and large packets.
 
-    Args:
-        packets: The packets.
-        changed: Positions of keyframes whose picture differs from the previous one's.
-
-    Returns:
-        Positions in presentation order, ascending, without the first frame; shape (M,), int64.
+    `changed` are the positions of keyframes whose picture differs from the previous one's. All positions are in
+    presentation order, ascending; the first frame is never one; shape (M,), int64.
     """
     sizes, is_keyframe = packets.sizes_bytes, packets.shown_keyframes
     floor = _LEAST_OF_KEYFRAME * float(np.median(sizes[is_keyframe])) if is_keyframe.any() else 0.0
@@ -159,22 +155,11 @@ def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
         yield _Piece(tuple(waiting), waiting[0][0], waiting[-1][1] + 1)
 
 
-def frame_gap_ms(packets: VideoIndex) -> float:
-    """Return the time beyond which two frames may not be consecutive."""
-    gaps = np.diff(packets.times_ms)
-    return 2.5 * float(np.median(gaps)) if len(gaps) else np.inf
-
-
 class _Keyframes(NamedTuple):
-    """Comparison of a video's keyframes, each of which is decoded separately.
+    """Comparison of a video's keyframes, each of which is decoded separately."""
 
-    Attributes:
-        changed: Positions of those whose picture differs from the previous one's; ascending.
-        contrast: Standard deviation of their luminance over all pixels, of 255.
-    """
-
-    changed: npt.NDArray[np.int64]
-    contrast: float
+    changed: npt.NDArray[np.int64]  # positions of those whose picture differs from the previous one's; ascending
+    contrast: float  # standard deviation of their luminance over all pixels, of 255
 
 
 def _compare_keyframes(footage: Footage) -> _Keyframes:
@@ -240,9 +225,9 @@ def find_cuts(footage: Footage) -> Cuts:
 
 def _verify(footage: Footage, positions: npt.NDArray[np.int64], unit: float) -> list[_PossibleCut]:
     """Decode frames around ascending positions, in pieces of bounded size; return the possible cuts among them."""
-    packets = footage.packets()
-    times_ms, gap_ms, cuts = packets.times_ms, frame_gap_ms(packets), list[_PossibleCut]()
-    since_s = times_ms / 1000
+    packets, cuts = footage.packets(), list[_PossibleCut]()
+    times_ms, since_s, gaps_ms = packets.times_ms, packets.times_ms / 1000, np.diff(packets.times_ms)
+    gap_ms = 2.5 * float(np.median(gaps_ms)) if len(gaps_ms) else np.inf  # beyond it, frames may not be consecutive
     for piece in _pieces(ranges_around(packets, positions)):
         windows = tuple(
             (max(0.0, float(since_s[start]) - _ROUNDED_S), float(since_s[end]) + _ROUNDED_S)
@@ -262,13 +247,9 @@ def _border_ms(times_ms: npt.NDArray[np.int64], position: int) -> float:
 
 
 def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return how much each frame differs from the one before it.
+    """Return how much each frame differs from the one before it, given RGB pixels of shape (N, H, W, 3).
 
-    Args:
-        images: RGB pixels; shape (N, H, W, 3), uint8.
-
-    Returns:
-        Mean absolute differences, of 255; 0 for the first frame; shape (N,), float32.
+    These are mean absolute differences, of 255; 0 for the first frame; shape (N,), float32.
     """
     found = np.zeros(len(images), np.float32)
     for start in range(1, len(images), _PIECE):
@@ -284,13 +265,8 @@ def _cuts_in(
 
     The difference at a cut exceeds all others nearby, unlike fast motion, and the pictures do not return to what they
     were, unlike after a flash. Its strength is the smallest difference when the pictures are shifted against each
-    other, which is small for a camera jerk.
-
-    Args:
-        thumbnails: Small frames.
-        gap_ms: The time beyond which two frames are consecutive only if no packet is between them.
-        packets_ms: Times of all packets of the video, ascending; shape (M,), int64.
-        unit: The contrast of the video, relative to a usual one.
+    other, which is small for a camera jerk. Beyond `gap_ms`, two frames are consecutive only if no packet, of those at
+    `packets_ms`, is between them; `unit` is the contrast of the video, relative to a usual one.
     """
     times = thumbnails.times_ms
     # While a picture does not change, as on a still screen, the next packet comes late.

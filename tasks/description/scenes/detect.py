@@ -61,14 +61,10 @@ def detect_scenes(
     cuts: Cuts | None = None,
     average: Average | None = None,
 ) -> SceneChanges:
-    """Detect the scene changes of one video.
+    """Detect the scene changes of one video, given the embeddings of its frames, chunk by chunk, in order of time.
 
-    Args:
-        method: Name of the method.
-        chunks: The embeddings of its frames, chunk by chunk, in order of time.
-        threshold: Its threshold; None uses the method's own.
-        cuts: The cuts of the video, for `auto`; without them, only the embeddings are used.
-        average: State after the previous part, from which `ema` and `published` continue; None at the beginning.
+    Without a `threshold`, that of the method is used; without `cuts`, `auto` uses only the embeddings. `average` is the
+    state after the previous part, from which `ema` and `published` continue; None at the beginning.
 
     Raises:
         ConfigurationError: The method is unknown.
@@ -135,18 +131,11 @@ def _runs(large: Sequence[int], times_ms: npt.NDArray[np.int64]) -> list[tuple[i
 def detect_ema(
     chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
 ) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of a video by the distance of its embeddings to their moving average.
+    """Find the changes of a video by the distance of its embeddings to their moving average; also return its new state.
 
     A frame whose score, 1 minus the cosine to the average, reaches the threshold is a change, and the average is reset
     to it. A frame right after a change that differs as much is the end of the same transition, such as a dissolve.
-
-    Args:
-        chunks: The embeddings, in order of time.
-        threshold: The lowest score of a change.
-        average: The state after the previous part; None for the first one.
-
-    Returns:
-        The changes, and the state for the next part.
+    `average` is the state after the previous part; None for the first one.
     """
     changes: list[SceneChange] = []
     vectors, times_ms = join_chunks(chunks)
@@ -210,18 +199,10 @@ class Scene:
 def merge_shots(
     changes: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk], *, start_ms: int, end_ms: int
 ) -> tuple[Scene, ...]:
-    """Merge each shot with the previous scene if they show the same thing.
+    """Merge each shot with the previous scene if they show the same thing; `changes` are where shots begin, in order.
 
-    A shot is compared with the mean of the scene so far; a shot without an embedding joins it.
-
-    Args:
-        changes: Where shots begin, in order of time.
-        chunks: The embeddings of the video's frames.
-        start_ms: Start of the video.
-        end_ms: End of the video.
-
-    Returns:
-        Scenes without gaps from the start to the end; none if the video has no length.
+    A shot is compared with the mean of the scene so far; a shot without an embedding joins it. The scenes have no gaps
+    from the start to the end of the video; there is none if it has no length.
     """
     kinds = {change.pts_ms: change.kind for change in changes}
     borders = [start_ms, *(at for at in sorted({c.pts_ms for c in changes}) if start_ms < at < end_ms), end_ms]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -85,19 +85,16 @@ class Footage:
         return Thumbnails(images=got.unique, times_ms=times_ms)
 
     def _extract(self, sampling: Sampling, windows: Windows) -> Frames:
+        how: dict[str, Any] = {
+            "sampling": sampling,
+            "limits": self.limits,
+            "windows": windows,
+            "skip_loop_filter": True,
+        }
         if isinstance(self.video, VideoFile):
-            return self.pool.extract(
-                self.video, sampling=sampling, limits=self.limits, windows=windows, skip_loop_filter=True
-            )
+            return self.pool.extract(self.video, **how)
         try:
-            got, self._index = self.pool.extract_by_ranges(
-                self.video,
-                sampling=sampling,
-                limits=self.limits,
-                known=self._index,
-                windows=windows,
-                skip_loop_filter=True,
-            )
+            got, self._index = self.pool.extract_by_ranges(self.video, known=self._index, **how)
         except FallbackRequired as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
         return got
@@ -105,12 +102,7 @@ class Footage:
 
 @contextmanager
 def open_footage(
-    objects: ObjectStore,
-    info: ObjectInfo,
-    *,
-    pool: DecodePool,
-    limits: Limits,
-    segment: Segment = WHOLE,
+    objects: ObjectStore, info: ObjectInfo, *, pool: DecodePool, limits: Limits, segment: Segment = WHOLE
 ) -> Iterator[Footage]:
     """Open one version of a video in any store.
 

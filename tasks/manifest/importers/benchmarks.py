@@ -59,10 +59,7 @@ def read_nextqa(source: QuestionFiles) -> ImportedRows:
         found.add(
             place, partial(_nextqa_job, cells, source, paths), job_id=f"{cells['video']}_{cells['qid']}", given=cells
         )
-    few = [
-        place for place, job in zip(found.places, found.rows, strict=True) if len(job["choices"]) < len(_NEXTQA_CHOICES)
-    ]
-    _note_merged(found, few)
+    _note_merged(found, dict.fromkeys(found.places, _NEXTQA_CHOICES))
     if source.video_map is None:
         found.notes.append(
             f"Without --video-map, every video is expected at {source.uri_of('<video>.mp4')}; the published videos are "
@@ -140,45 +137,24 @@ def read_mvbench(source: QuestionFiles) -> ImportedRows:
     """
     files = sorted(source.path.glob("*.json")) if source.path.is_dir() else [source.path]
     found = ImportedRows(source=source.path, columns=(*_COLUMNS, "start_s", "end_s"))
-    folders = _FOLDERS | source.mapped()
-    merged: list[str] = []
+    folders, choices = _FOLDERS | source.mapped(), dict[str, Any]()
     for file in files:
-        rows = _questions(file)
-        if _subtask(file) in _NO_VIDEOS:
+        rows, subtask = _questions(file), _DATED.sub("", file.stem)
+        if subtask in _NO_VIDEOS:
             found.notes.append(f"Left out {file}: {pluralize(len(rows), 'question')} about pictures, not videos.")
-        else:
-            _add(found, file, rows, source, folders)
-            merged += _merged(found, rows, file)
+            continue
+        folder = folders.get(subtask)
+        if folder is None:
+            raise ManifestError(f"{file}: the video folder of subtask {subtask} is unknown; add it to the video map.")
+        for number, row in enumerate(rows):
+            place, job_id = f"{file.name}, question {number}", f"{subtask}_{number}"
+            read = partial(_mvbench_job, row, subtask=subtask, job_id=job_id, source=source, folder=folder)
+            found.add(place, read, job_id=job_id, given=row)
+            choices[place] = row.get("candidates")
     if len(files) == len(found.notes):
         raise ManifestError(f"{source.path} contains no JSON file of a subtask with videos.")
-    _note_merged(found, merged)
+    _note_merged(found, choices)
     return found
-
-
-def _add(
-    found: ImportedRows, file: Path, rows: list[dict[str, Any]], source: QuestionFiles, folders: dict[str, str]
-) -> None:
-    subtask = _subtask(file)
-    folder = folders.get(subtask)
-    if folder is None:
-        raise ManifestError(f"{file}: the video folder of subtask {subtask} is unknown; add it to the video map.")
-    for number, row in enumerate(rows):
-        job_id = f"{subtask}_{number}"
-        read = partial(_mvbench_job, row, subtask=subtask, job_id=job_id, source=source, folder=folder)
-        found.add(_place(file, number), read, job_id=job_id, given=row)
-
-
-def _merged(found: ImportedRows, rows: list[dict[str, Any]], file: Path) -> list[str]:
-    candidates = {_place(file, number): row.get("candidates") for number, row in enumerate(rows)}
-    return [
-        place
-        for place, job in zip(found.places, found.rows, strict=True)
-        if place in candidates and len(job["choices"]) < len(candidates[place] or ())
-    ]
-
-
-def _place(file: Path, number: int) -> str:
-    return f"{file.name}, question {number}"
 
 
 def _questions(file: Path) -> list[dict[str, Any]]:
@@ -193,44 +169,37 @@ def _questions(file: Path) -> list[dict[str, Any]]:
 def _mvbench_job(
     row: dict[str, Any], *, subtask: str, job_id: str, source: QuestionFiles, folder: str
 ) -> dict[str, Any]:
-    missing = [name for name in _MVBENCH if name not in row]
-    if missing:
-        raise ValueError(f"it lacks {', '.join(missing)}")
-    _require_types(row)
+    _require_fields(row, _MVBENCH)
+    choices = row["candidates"]
+    if not isinstance(choices, list):
+        raise ValueError(f"candidates {quoted(choices)} is not a list")  # noqa: TRY004 - a fault of the data
+    texts = {name: row[name] for name in ("video", "question", "answer")}
+    _require_texts(texts | {f"candidate {at}": choice for at, choice in enumerate(choices)}, optional="answer")
+    for name in ("start", "end"):
+        if not isinstance(row.get(name), float | int | None):
+            raise ValueError(f"{name} {quoted(row[name])} is not a number of seconds")  # noqa: TRY004
     video = row["video"]
     return {
         "job_id": job_id,
         "video_uri": source.uri_of(f"{folder}/{video}" if folder and video else video),
         "prompt": row["question"],
-        "choices": merge_repeated(row["candidates"], row["answer"]),
+        "choices": merge_repeated(choices, row["answer"]),
         "answer": row["answer"],
         "task": "mvbench",
         "subtask": subtask,
-        "start_s": _seconds(row.get("start")),
-        "end_s": _seconds(row.get("end")),
+        **{f"{name}_s": None if row.get(name) is None else float(row[name]) for name in ("start", "end")},
     }
 
 
-def _require_types(row: dict[str, Any]) -> None:
-    choices = row["candidates"]
-    if not isinstance(choices, list):
-        raise ValueError(f"candidates {quoted(choices)} is not a list")  # noqa: TRY004 - a fault of the data
-    # An unknown answer is null.
-    named = {name: row[name] for name in ("video", "question", "answer") if name != "answer" or row[name] is not None}
-    for name, value in (named | {f"candidate {at}": choice for at, choice in enumerate(choices)}).items():
-        if not is_text(value):
-            raise ValueError(f"{name} {quoted(value)} is not a valid string")
-    for name in ("start", "end"):
-        if not isinstance(row.get(name), float | int | None):
-            raise ValueError(f"{name} {quoted(row[name])} is not a number of seconds")  # noqa: TRY004
+def _require_fields(row: dict[str, Any], names: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in row]:
+        raise ValueError(f"it lacks {', '.join(missing)}")
 
 
-def _seconds(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _subtask(file: Path) -> str:
-    return _DATED.sub("", file.stem)
+def _require_texts(texts: Mapping[str, object], *, optional: str) -> None:
+    for name, text in texts.items():
+        if not is_text(text) and (text is not None or name != optional):
+            raise ValueError(f"{name} {quoted(text)} is not a valid string")
 
 
 _VIDEOMME = ("videoID", "question_id", "task_type", "duration", "question", "options", "answer")
@@ -306,12 +275,9 @@ def read_streamingbench(source: QuestionFiles) -> ImportedRows:
 
 
 def _streamingbench_job(row: dict[str, Any], *, job_id: str, uri: str) -> dict[str, Any]:
-    if missing := [name for name in _STREAMINGBENCH if name not in row]:
-        raise ValueError(f"it lacks {', '.join(missing)}")
-    texts = {name: row[name] for name in ("task_type", "question")} | {"required_ability": row.get("required_ability")}
-    for name, text in texts.items():
-        if not is_text(text) and (text is not None or name != "required_ability"):
-            raise ValueError(f"{name} {quoted(text)} is not a valid string")
+    _require_fields(row, _STREAMINGBENCH)
+    texts = {name: row.get(name) for name in ("task_type", "question", "required_ability")}
+    _require_texts(texts, optional="required_ability")
     if not isinstance(row["options"], list) or not all(is_text(option) for option in row["options"]):
         raise ValueError(f"options {quoted(row['options'])} is not a list of texts")
     choices = strip_letters(row["options"])
@@ -337,7 +303,10 @@ def _read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) 
         raise ManifestError(f"{path} has columns whose types differ from {layout}'s: {why}.") from None
 
 
-def _note_merged(found: ImportedRows, merged: Sequence[str]) -> None:
+def _note_merged(found: ImportedRows, given: Mapping[str, Sequence[str]]) -> None:
+    """Note which questions have fewer choices than were given at their places."""
+    jobs = zip(found.places, found.rows, strict=True)
+    merged = [place for place, job in jobs if len(job["choices"]) < len(given[place])]
     if merged:
         such = f" (first: {', '.join(merged[:_SHOWN])})"
         found.notes.append(

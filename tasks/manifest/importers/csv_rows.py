@@ -113,15 +113,11 @@ def read_mapped(source: QuestionFiles) -> ImportedRows:
     if "answer" in parts:
         jobs, at = found.rows, found.places
         found.rows, found.places = [], []
-        notations = _common_notations(jobs)
+        possible = [job["answer"][1] for job in jobs if job["answer"] is not None]
+        notations = [kind for kind in _KINDS if all(kind in named for named in possible)]
         for place, job in zip(at, jobs, strict=True):
             found.add(place, partial(_resolved, job, notations), job_id=job["job_id"], given=job)
     return found
-
-
-def _common_notations(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-    possible = [job["answer"][1] for job in jobs if job["answer"] is not None]
-    return [kind for kind in _KINDS if all(kind in named for named in possible)]
 
 
 def _row(cells: dict[str, str], columns: Mapping[str, list[str]], *, decimal_comma: bool) -> dict[str, Any]:

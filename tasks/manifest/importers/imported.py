@@ -15,7 +15,7 @@ from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
 from reelabel.text import named, quoted, read_error, shorten
-from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_later_duplicates
+from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_duplicates
 from tasks.manifest.rejects import VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
 from tasks.manifest.row_batches import UNREADABLE, ParquetTable, plain_schema
 from tasks.manifest.schema import COLUMNS, ROW
@@ -33,20 +33,15 @@ _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 @dataclass(slots=True, kw_only=True)
 class ImportedRows:
-    """Rows read from a file or folder of another format.
-
-    Attributes:
-        columns: The manifest's columns that they fill.
-        rows: The rows that could be read, as values by column.
-        places: The position of each of them in the source, such as `line 3`.
-        notes: Sentences on what was changed or left out.
-    """
+    """Rows read from a file or folder of another format."""
 
     source: Path | str
-    columns: Sequence[str]
+    columns: Sequence[str]  # the manifest's columns that they fill
+    # The rows that could be read, as values by column.
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    # The position of each of them in the source, such as `line 3`.
     places: list[str] = field(default_factory=list, repr=False)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sentences on what was changed or left out
     _unread: list[tuple[str, str, str, object]] = field(default_factory=list, repr=False)
 
     def add(self, place: str, read: Callable[[], dict[str, Any]], *, job_id: object, given: object) -> None:
@@ -94,7 +89,7 @@ class ImportedRows:
         """
         numbered = cast_columns(self.frame)[0].with_row_index(ROW)
         found = check_rows(numbered)[1]
-        found = pl.concat([found, find_later_duplicates(without_rows(numbered, found))])
+        found = pl.concat([found, find_duplicates(without_rows(numbered, found), keep_first=True)])
         good = without_rows(self.frame.with_row_index(ROW), found).drop(ROW)
         if good.is_empty():
             self.valid()  # raises
@@ -123,18 +118,12 @@ def _escaped(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionFiles:
-    """A local file or folder of questions about videos that may be elsewhere.
-
-    Attributes:
-        videos: Folder or URI that contains the videos.
-        video_map: JSON file that maps a video's name in the questions to its path below `videos`.
-        columns: The table's columns by the manifest's columns.
-    """
+    """A local file or folder of questions about videos that may be elsewhere."""
 
     path: Path
-    videos: str = ""
-    video_map: Path | None = None
-    columns: dict[str, str] | None = None
+    videos: str = ""  # folder or URI that contains the videos
+    video_map: Path | None = None  # JSON file that maps a video's name in the questions to its path below `videos`
+    columns: dict[str, str] | None = None  # the table's columns by the manifest's columns
 
     def uri_of(self, place: str) -> str:
         """Return the URI of a path below `videos`; URIs, absolute paths and empty paths are returned unchanged."""

@@ -28,16 +28,9 @@ _BLOCK_BYTES = 256 * 1024
 
 
 class _Column(NamedTuple):
-    """A column of videos.
-
-    Attributes:
-        paths: The column to read paths from; empty if the column holds bytes.
-        empty: Number of rows without a video, as far as the footer states it.
-    """
-
     name: str
-    paths: str = ""
-    empty: int = 0
+    paths: str = ""  # the column to read paths from; empty if the column holds bytes
+    empty: int = 0  # number of rows without a video, as far as the footer states it
 
 
 def read_parquet_videos(source: VideoFiles) -> ImportedRows:

@@ -30,20 +30,13 @@ _NUMBERS = ("start_s", "end_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoFiles:
-    """A file, folder or prefix of videos.
+    """A file, folder or prefix of videos."""
 
-    Attributes:
-        uri: Absolute; `read_folder` also takes a glob.
-        prompt: The question about each video, unless a column has it.
-        choices: Its choices, unless a column has them; empty for answers in words.
-        columns: The source's fields by the manifest's columns.
-    """
-
-    uri: str
+    uri: str  # absolute; `read_folder` also takes a glob
     objects: ObjectStore = field(repr=False)
-    prompt: str | None = None
-    choices: Sequence[str] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
+    prompt: str | None = None  # the question about each video, unless a column has it
+    choices: Sequence[str] = ()  # its choices, unless a column has them; empty for answers in words
+    columns: Mapping[str, str] = field(default_factory=dict)  # the source's fields by the manifest's columns
 
     def __post_init__(self) -> None:
         """Check that each job gets one question.

@@ -29,16 +29,9 @@ _JSON = "json"
 
 
 class _Sample(NamedTuple):
-    """A sample of a shard.
-
-    Attributes:
-        key: The common part of its members' names.
-        members: Their names by the rest, such as `mp4`.
-    """
-
     shard: str
-    key: str
-    members: dict[str, str]
+    key: str  # the common part of its members' names
+    members: dict[str, str]  # their names by the rest, such as `mp4`
 
     @property
     def videos(self) -> list[str]:

@@ -29,9 +29,8 @@ function show(text, pressed) {
   filter();
 }
 
-// Opens the card of a job, or of a chunk of one; says how to get it if it is not on this page.
-function openCard(id) {
-  const target = document.getElementById(`job-${id}`);
+// Opens the card that is, or contains, an element; if there is none on this page, says how to get it.
+function openCard(target) {
   if (!target) {
     found.textContent = query.dataset.missing;
     return;
@@ -44,19 +43,16 @@ function openCard(id) {
 }
 
 function openHash() {
-  let id = location.hash.slice(1);
-  try {
-    id = decodeURIComponent(id);
-  } catch {} // Not encoded: the ID itself.
-  if (id.startsWith("job-")) openCard(id.slice(4));
+  if (location.hash.startsWith("#job-")) openCard(document.querySelector(":target"));
 }
 
 document.getElementById("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const id = query.value.trim();
+  const target = document.getElementById(`job-${id}`);
   const shown = filter();
-  if (!document.getElementById(`job-${id}`) && shown.length === 1) shown[0].open = true;
-  else if (id) openCard(id);
+  if (!target && shown.length === 1) shown[0].open = true;
+  else if (id) openCard(target);
 });
 query.addEventListener("input", filter);
 for (const button of reasons) button.addEventListener("click", () => show(query.value, button));
