@@ -74,6 +74,9 @@ def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(f"{name} is a setting of its own; set {_SETTINGS[name]} instead")
         if name in _FIXED:
             raise ValueError(f"{name} must stay as Reelabel sets it; leave it out")
+    ranks = arguments.get("pipeline_parallel_size", 1)  # by which engines share the GPUs
+    if type(ranks) is not int or ranks < 1:
+        raise ValueError(f"pipeline_parallel_size is a number of GPUs, not {ranks!r}")
     return arguments
 
 

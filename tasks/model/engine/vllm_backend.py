@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from infra.doctor import Check
 from reelabel.cores import usable_cores
@@ -162,7 +162,7 @@ def _make_processes(
     # A thread of this process writes lines of JSON, so that it must not end before the engine.
     keep_s = 0.0 if live_sessions or settings.log.format == "json" else model.keep_warm_s
     _require_usable(model_info, settings)
-    gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
+    gpus_each = model.tensor_parallel_size * cast("int", model.engine_args.get("pipeline_parallel_size", 1))
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
         EngineProcess(
