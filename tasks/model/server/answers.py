@@ -47,10 +47,14 @@ Extra = Annotated[T | None, WrapValidator(_read_or_none)]
 Count = Extra[Annotated[int, Field(ge=0, le=_MAX_TOKENS)]]
 
 
+# What is written to the database, which stores no NUL.
+Name = Annotated[str, Field(min_length=1, max_length=1000, pattern="^[^\0]*$")]
+
+
 class ServedModel(BaseModel):
     """A model in the server's list."""
 
-    id: str  # the model's name in requests
+    id: Name  # in requests
     root: Extra[str] = None  # folder or hub name from which vLLM loaded it; None if the server does not say
     created: Extra[int] = None  # when the model was made, in Unix time; vLLM says the time of the request
     max_model_len: Count = None  # maximum tokens of a prompt and its answer; None if the server does not say
@@ -122,7 +126,7 @@ class Detokenized(BaseModel):
 
 
 class Version(BaseModel):
-    version: str
+    version: Name
 
 
 # The maximum of OpenAI's API, and of vLLM by default.
