@@ -25,6 +25,7 @@ from pydantic import (
 
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.prompts import ChoiceScores, ChoiceTokens, score_choices
+from reelabel_engine.protocol import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _HALF = re.compile("[\ud800-\udfff]")
-_MAX_TOKENS = 10_000_000  # beyond any model's context, and sums of them fit into their columns
 
 
 def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
@@ -44,7 +44,7 @@ def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
 
 # An optional field; a value that cannot be read counts as missing.
 Extra = Annotated[T | None, WrapValidator(_read_or_none)]
-Count = Extra[Annotated[int, Field(ge=0, le=_MAX_TOKENS)]]
+Count = Extra[Annotated[int, Field(ge=0, le=MAX_TOKENS)]]
 
 
 # What is written to the database, which stores no NUL.
