@@ -1,4 +1,4 @@
-"""Arguments passed to vLLM unchanged: which are allowed, and which can change an answer."""
+"""Arguments passed to vLLM, or to chat templates, unchanged: which are allowed, and which can change an answer."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _FIXED = {
     "skip_tokenizer_init",
     "video_pruning_method",
 }
+# Arguments of chat templates, and of what applies them, that Reelabel sets itself.
+_OF_PROMPTS = {"add_generation_prompt", "conversation", "messages", "model_config", "tokenize", "tokenizer"}
 # Arguments that affect only speed, or how long prompts may be; all others may change answers, and are part of the spec.
 _PERFORMANCE = {
     "async_scheduling",
@@ -80,6 +82,14 @@ def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return arguments
 
 
+def check_template_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Raise ValueError for arguments that a prompt sets itself."""
+    if ours := arguments.keys() & _OF_PROMPTS:
+        raise ValueError(f"{min(ours)} must stay as Reelabel sets it; leave it out")
+    return arguments
+
+
+TemplateArgs = Annotated[dict[str, JsonValue], AfterValidator(check_template_args)]
 EngineArgs = Annotated[dict[str, JsonValue], AfterValidator(check_engine_args)]
 
 
