@@ -69,7 +69,8 @@ def _query_driver(*fields: str) -> list[list[str]]:
             "`dmesg`, and restart the machine.",
         ) from None
     rows = found.stdout.splitlines() if found.returncode == 0 else []
-    return [[value.strip() for value in row.split(",")] for row in rows]
+    split = [[value.strip() for value in row.split(",")] for row in rows]
+    return [values for values in split if len(values) == len(fields)]
 
 
 def assign_gpus(
