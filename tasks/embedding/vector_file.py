@@ -46,6 +46,7 @@ MOST_FRAMES = 16_384
 
 _SCHEMA_VERSION = 1
 _FACTS_KEY, _VIDEOS_KEY = b"reelabel", b"videos"
+_DAMAGE = (OSError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError, RecursionError)
 _OF_A_VIDEO = ("source_uri", "fingerprint", "segment_s")
 
 
@@ -162,7 +163,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
             )
             for each, end in zip(of_videos, ends, strict=True)
         }
-    except (pa.ArrowException, OSError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
+    except (pa.ArrowException, *_DAMAGE) as error:
         raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
     return videos, facts
 
