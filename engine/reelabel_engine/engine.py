@@ -21,14 +21,7 @@ from reelabel_engine.live.scheduler import LivePrompt, LiveScheduler
 from reelabel_engine.model_errors import translate_vllm_error
 from reelabel_engine.positions import continue_positions, positions_per_s, table_length
 from reelabel_engine.prompts import ChoiceTokens, score_choices
-from reelabel_engine.protocol import (
-    EngineConfig,
-    EngineInfo,
-    QuestionAnswer,
-    QuestionReply,
-    Rejected,
-    RequestRef,
-)
+from reelabel_engine.protocol import EngineConfig, EngineInfo, QuestionAnswer, QuestionReply, Rejected, RequestRef
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,

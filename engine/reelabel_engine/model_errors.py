@@ -126,7 +126,7 @@ def translate_vllm_error(error: Exception, max_model_len: int, *, schema: str | 
         return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
     return PromptTooLongError(
         f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
-        f"shorten the prompt, or lower num_frames or max_pixels.",
+        f"shorten the prompt, or lower num_frames or max_pixels."
     )
 
 

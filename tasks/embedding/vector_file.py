@@ -151,7 +151,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
         vectors, pts_ms = _restored(values), table["pts_ms"].to_numpy().astype(np.int64)
         ends = np.cumsum([int(each["frames"]) for each in of_videos]).tolist()
         if facts["key"] != key or ends[-1] != len(table):
-            raise ValueError("it is inconsistent")  # noqa: TRY301 - as damaged as what cannot be read
+            raise ValueError("it is inconsistent")
         videos = {
             str(each["key"]): Embeddings(
                 vectors=vectors[end - each["frames"] : end],

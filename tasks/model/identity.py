@@ -15,14 +15,7 @@ from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
-from tasks.model.adapter import (
-    WITHOUT_CONFIG,
-    is_adapter,
-    local_path,
-    read_adapter,
-    read_json,
-    weight_files,
-)
+from tasks.model.adapter import WITHOUT_CONFIG, is_adapter, local_path, read_adapter, read_json, weight_files
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -186,7 +179,7 @@ def _hub_info(name: str, revision: str | None) -> ModelInfo:
             ) from None
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
-            "or give a model folder.",
+            "or give a model folder."
         ) from None
     # The cache names the folder after the commit. Pin it: a branch may move.
     commit = path.parent.name

@@ -110,13 +110,7 @@ class VllmBackend(Backend):
     def frames_as(self, model_info: ModelInfo, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
         return "video" if model_info.takes_videos else "images"
 
-    def open(
-        self,
-        model_info: ModelInfo,
-        settings: Settings,
-        *,
-        media: MediaCounts = ONE_VIDEO,
-    ) -> InferenceBackend:
+    def open(self, model_info: ModelInfo, settings: Settings, *, media: MediaCounts = ONE_VIDEO) -> InferenceBackend:
         return _backend_on(_make_processes(model_info, settings, media=media))
 
     def open_live(
@@ -152,11 +146,7 @@ class VllmBackend(Backend):
 
 
 def _make_processes(
-    model_info: ModelInfo,
-    settings: Settings,
-    *,
-    media: MediaCounts = ONE_VIDEO,
-    live_sessions: int = 0,
+    model_info: ModelInfo, settings: Settings, *, media: MediaCounts = ONE_VIDEO, live_sessions: int = 0
 ) -> list[EngineProcess]:
     model = settings.model
     # A thread of this process writes lines of JSON, so that it must not end before the engine.
@@ -167,12 +157,7 @@ def _make_processes(
     return [
         EngineProcess(
             engine_config(
-                model_info,
-                settings,
-                devices=devices,
-                engines=len(shares),
-                media=media,
-                live_sessions=live_sessions,
+                model_info, settings, devices=devices, engines=len(shares), media=media, live_sessions=live_sessions
             ),
             log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
             log_as_json=settings.log.format == "json",

@@ -43,10 +43,7 @@ class AmbiguousJobs:
 
 
 def find_ambiguous_jobs(
-    parts: Iterable[pl.DataFrame],
-    *,
-    scoring: Literal["letter", "text"],
-    encode: Callable[[str], list[int]],
+    parts: Iterable[pl.DataFrame], *, scoring: Literal["letter", "text"], encode: Callable[[str], list[int]]
 ) -> AmbiguousJobs | None:
     """Check the choices of jobs (`row`, `job_id`, `choices`), each distinct set once; None if all can be told apart.
 
