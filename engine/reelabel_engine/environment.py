@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -95,10 +96,8 @@ def installed_versions() -> dict[str, str]:
     """Return the versions of what engines use, by distribution, without importing it."""
     found = {}
     for name in _DISTRIBUTIONS:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

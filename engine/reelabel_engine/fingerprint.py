@@ -42,9 +42,6 @@ def _digest_files(paths: Sequence[Path]) -> list[str]:
 
     They are cached by path, device, inode, size and times of change. Where nothing can be cached, every call reads all
     files.
-
-    Raises:
-        OSError: A file cannot be read.
     """
     with ThreadPoolExecutor(_READERS) as threads:
         return list(threads.map(_digest, paths))

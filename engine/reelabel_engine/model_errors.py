@@ -86,9 +86,7 @@ _RANK_ERROR = re.compile(r"^\(Worker.*\] (\w+(?:Error|Exception): .+)$", re.MULT
 def describe_error(error: BaseException, log: Path | None = None) -> str:
     """Say what went wrong, in one line where vLLM or CUDA write several; what to do comes first, if it is known.
 
-    Args:
-        error: Raised in this process.
-        log: What this process and the engine's ranks write to, in which vLLM leaves the errors of ranks.
+    This process and the engine's ranks write to `log`, where vLLM leaves the errors of ranks.
     """
     sentence = f"{type(error).__name__}: {_text(error)}"
     if _OF_RANKS in sentence and log and log.is_file():

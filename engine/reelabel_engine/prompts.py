@@ -20,15 +20,9 @@ ChoiceTokens = tuple[frozenset[int], ...]
 def choice_tokens(
     choices: Sequence[str], *, scoring: Literal["letter", "text"], encode: Callable[[str], list[int]]
 ) -> ChoiceTokens:
-    """Find the tokens that represent each choice, with and without a leading space.
+    """Find the tokens that represent each choice, with and without a leading space: disjoint sets, none of them empty.
 
-    Args:
-        choices: The answers, in order.
-        scoring: `letter` scores A, B, C...; `text` scores the first token of each choice.
-        encode: The model's tokenizer, without special tokens.
-
-    Returns:
-        One non-empty set of token ids per choice; the sets are disjoint.
+    `letter` scores A, B, C...; `text` the first token of each choice. `encode` adds no special tokens.
 
     Raises:
         ChoicesAmbiguousError: There are more choices than letters, or two choices share a token.

@@ -54,8 +54,7 @@ class EngineConfig:
     live_sessions: int = 0  # how many live sessions may be open at a time; 0 for none
 
     @property
-    def name(self) -> str:
-        """The model's name in messages: the folder or hub name that was chosen."""
+    def name(self) -> str:  # in messages: the folder or hub name that was chosen
         return self.adapter or self.model
 
     @property
@@ -150,7 +149,6 @@ class EncoderConfig:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
         return self.model
 
 

@@ -275,21 +275,13 @@ class VectorCache(SealedFiles):
         return refused
 
     def read_shard(self, key: str) -> ShardVectors:
-        """Read the file of a shard; a missing or invalid one has no videos.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+        """Read the file of a shard; a missing or invalid one has no videos."""
         try:
             return ShardVectors(key, decode(self.objects.read(self.uri_of(key)), key, self.seal)[0])
         except (ObjectMissingError, FrameFileError):
             return ShardVectors(key)
 
     def write_shard(self, shard: ShardVectors) -> None:
-        """Write the file of a shard, replacing an existing one, if its videos have changed.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+        """Write the file of a shard, replacing an existing one, if its videos have changed."""
         if videos := shard.changed():
             self.objects.replace(self.uri_of(shard.key), encode(videos, {"key": shard.key}, self.seal))

@@ -68,11 +68,7 @@ def weight_files(folder: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of configuration.
-
-    Raises:
-        ModelError: It is missing, cannot be read, or has no JSON object.
-    """
+    """Read a file of configuration; a ModelError says that it is missing, cannot be read, or has no JSON object."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:

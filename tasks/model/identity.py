@@ -253,14 +253,9 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
     found = native_sampler(processor=processor, model_type=config.get("model_type"))
     if found is None:
         named = f"video processor {processor}" if processor else f"model type {config.get('model_type')}"
-        return {
-            "native_frames": frames,
-            "native_doubt": f"no sampler is known for its {escape_controls(named[:_MAX_NAME])}",
-        }
+        doubt = f"no sampler is known for its {escape_controls(named[:_MAX_NAME])}"
+        return {"native_frames": frames, "native_doubt": doubt}
     if frames and found.yields_to_num_frames:
         return {"native_frames": frames, "native_doubt": ""}
-    return {
-        "native_sampler": found.name,
-        "native_frames": frames if found.uses_num_frames else None,
-        "native_doubt": "",
-    }
+    frames = frames if found.uses_num_frames else None
+    return {"native_sampler": found.name, "native_frames": frames, "native_doubt": ""}

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -214,7 +215,10 @@ def preview_prompt(request: PreviewRequest, *, python: Path | None = None) -> Re
         )
     except subprocess.TimeoutExpired:
         raise ModelError(f"The processor of {model} did not load within {START_TIMEOUT_S:g} s.") from None
-    rendered = decode_reply(finished.stdout) if finished.stdout and not finished.returncode else None
+    rendered = None
+    if not finished.returncode:
+        with suppress(ValueError, RecursionError):  # the process, or what it imports, may print
+            rendered = decode_reply(finished.stdout)
     if not isinstance(rendered, RenderedPrompt):
         lines = finished.stderr.decode(errors="replace").strip().splitlines()
         raise ModelError(f"Cannot load the processor of {model}: {(lines or ['its process died'])[-1]}")

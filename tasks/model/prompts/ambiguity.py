@@ -83,11 +83,7 @@ def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
 
 
 def load_tokenizer(model_info: ModelInfo) -> TextTokenizer | None:
-    """Load a model's tokenizer without the engine, in a fraction of a second.
-
-    Returns:
-        None if the model has no `tokenizer.json`, or its files are not on this machine or the hub.
-    """
+    """Load a model's tokenizer without the engine, in a fraction of a second; None if no `tokenizer.json` is found."""
     if model_info.identity.served_at or not model_info.location:
         return None
     try:

@@ -159,11 +159,7 @@ class ReturnedLogprobs:
 
 
 def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> ReturnedLogprobs:
-    """Read the logprobs of the first token; those that are returned as text are encoded to ids.
-
-    Raises:
-        InferenceError: The response contains no logprobs, or numbers that are none.
-    """
+    """Read the logprobs of the first token, of tokens by id or by text; an InferenceError says that they are none."""
     entries = completion.choices[0].top_logprobs if completion.choices else None
     if not entries:
         raise InferenceError("The server returned no logprobs, which one-token answers need.")

@@ -44,11 +44,7 @@ def encode_as_frame_file(data: bytes) -> EncodedFrames:
 
 
 def encode_as_pngs(data: bytes) -> EncodedFrames:
-    """Encode a video as a list of PNGs, with their times as request options, which vLLM must be set to trust.
-
-    Raises:
-        FrameFileError: The frame file is damaged.
-    """
+    """Encode a video as a list of PNGs, with their times as request options, which vLLM must be set to trust."""
     frames = read_frames(data)
     metadata = _with_room_for_all(video_input(frames)[1])
     times = {name: metadata[name] for name in _TIMES}
@@ -79,11 +75,7 @@ def encodings_of(media: MediaCounts) -> tuple[str, ...]:
 
 
 def require_encoding(encoding: str, media: MediaCounts) -> None:
-    """Make sure that an encoding carries the times of several videos; `auto` finds one that does.
-
-    Raises:
-        ConfigurationError: It does not.
-    """
+    """Raise a ConfigurationError if an encoding does not carry the times of several videos; `auto` finds one."""
     encodings = encodings_of(media)
     if media.are_several and encoding not in {"auto", *encodings}:
         raise ConfigurationError(

@@ -132,11 +132,7 @@ class ModelWatch:
 
 
 def require_named(root: str | None, named: str) -> None:
-    """Check that a server has loaded the named model, as far as files or hub names tell.
-
-    Raises:
-        ConfigurationError: It has loaded another one.
-    """
+    """Raise a ConfigurationError if a server has loaded another model, as far as hub names or files tell."""
     if root is None or root == named:
         return
     theirs, ours = local_path(root), local_path(named)
