@@ -172,6 +172,7 @@ class ServerBackend(InferenceBackend):
         lost = self._client.connections_lost
         ready.watch.confirm_if_due()
         with self._server_lock.exclusive() if batch.is_alone else self._server_lock.shared(), self._batch_clock.share():
+            self._check_open()  # it may have been closed while this batch waited for others
             if batch.is_alone:
                 self._client.reach()  # otherwise it would be blamed for the fault of another question
             for state.attempts in _split_attempts(self._settings.max_attempts):
