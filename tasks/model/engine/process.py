@@ -71,11 +71,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
     ) -> None:
         """Store the configuration; nothing is started yet.
 
-        Args:
-            config: What to load.
-            warm: The kept engines, from which one is taken and to which it is left; None starts and ends one each time.
-            fingerprint: Distinguishes versions of the model and numbers of engines.
-            options: As of `ModelProcess`.
+        An engine is taken from `warm`, and left there; None starts and ends one each time. `fingerprint` distinguishes
+        versions of the model and numbers of engines.
         """
         super().__init__(config, **options)
         self._warm, self._fingerprint = warm, fingerprint

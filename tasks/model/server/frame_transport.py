@@ -64,14 +64,12 @@ FRAME_ENCODINGS: dict[str, Callable[[bytes], EncodedFrames]] = {
     "png": encode_as_pngs,
     "images": encode_as_images,
 }
-TIMED_ENCODINGS = ("frame_file", "png")
-# Times as options of a request are those of all its videos.
-_ENCODINGS_OF_SEVERAL = ("frame_file",)
 
 
 def encodings_of(media: MediaCounts) -> tuple[str, ...]:
     """Return the encodings that carry the times of so many videos, the best one first."""
-    return TIMED_ENCODINGS if media.videos == 1 else _ENCODINGS_OF_SEVERAL
+    # Beside PNGs, times are options of a request, of which all its videos have the same.
+    return ("frame_file", "png") if media.videos == 1 else ("frame_file",)
 
 
 def require_encoding(encoding: str, media: MediaCounts) -> None:
