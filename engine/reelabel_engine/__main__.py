@@ -27,15 +27,7 @@ from reelabel_engine import keep
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.loop import serve, serve_encoder
 from reelabel_engine.model_errors import describe_error
-from reelabel_engine.protocol import (
-    EncoderConfig,
-    EngineConfig,
-    EngineFailure,
-    LoadEncoder,
-    LoadEngine,
-    receive,
-    send,
-)
+from reelabel_engine.protocol import EncoderConfig, EngineConfig, EngineFailure, LoadEncoder, LoadEngine, receive, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,10 +94,7 @@ def _serve_engine(
     implementation = import_engine(config)
     # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
     renderers = ProcessPoolExecutor(
-        config.render_processes,
-        get_context("fork"),
-        _start_renderer,
-        (implementation.worker, config, connection),
+        config.render_processes, get_context("fork"), _start_renderer, (implementation.worker, config, connection)
     )
     renderer_started = renderers.submit(bool)
     client: keep.Client | None = keep.Client(connection)

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 # Arguments that the engine gives by name or by position, after `self`.
 _CALLS = {
-    "vllm.v1.engine.llm_engine:LLMEngine.add_request": (
-        "request_id",
-        "prompt",
-        "params",
-        "lora_request",
-        "priority",
-    ),
+    "vllm.v1.engine.llm_engine:LLMEngine.add_request": ("request_id", "prompt", "params", "lora_request", "priority"),
     "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids",),
     "vllm.v1.engine.llm_engine:LLMEngine.add_lora": ("lora_request",),
     "vllm.v1.engine.llm_engine:LLMEngine.step": (),
@@ -34,19 +28,8 @@ _CALLS = {
     "vllm.engine.arg_utils:EngineArgs.create_engine_config": (),
     "vllm.engine.arg_utils:EngineArgs.create_model_config": (),
     "vllm.renderers:renderer_from_config": ("config",),
-    "vllm.renderers.hf:safe_apply_chat_template": (
-        "model_config",
-        "tokenizer",
-        "conversation",
-        "tokenize",
-    ),
-    "vllm.inputs.engine:mm_input": (
-        "prompt_token_ids",
-        "mm_kwargs",
-        "mm_hashes",
-        "mm_placeholders",
-        "cache_salt",
-    ),
+    "vllm.renderers.hf:safe_apply_chat_template": ("model_config", "tokenizer", "conversation", "tokenize"),
+    "vllm.inputs.engine:mm_input": ("prompt_token_ids", "mm_kwargs", "mm_hashes", "mm_placeholders", "cache_salt"),
 }
 # Attributes of instances that the engine reaches through a worker.
 _ATTRIBUTES = (

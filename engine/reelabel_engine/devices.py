@@ -66,18 +66,14 @@ def _query_driver(*fields: str) -> list[list[str]]:
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
             f"nvidia-smi has not answered within {_TIMEOUT_S} s: a GPU or its driver hangs; look for NVRM and Xid in "
-            "`dmesg`, and restart the machine.",
+            "`dmesg`, and restart the machine."
         ) from None
     rows = found.stdout.splitlines() if found.returncode == 0 else []
-    return [[value.strip() for value in row.split(",")] for row in rows]
+    split = [[value.strip() for value in row.split(",")] for row in rows]
+    return [values for values in split if len(values) == len(fields)]
 
 
-def assign_gpus(
-    gpus: list[str],
-    *,
-    engines: int | Literal["auto"],
-    tensor_parallel_size: int,
-) -> list[tuple[str, ...]]:
+def assign_gpus(gpus: list[str], *, engines: int | Literal["auto"], tensor_parallel_size: int) -> list[tuple[str, ...]]:
     """Assign the visible GPUs, none on a CPU, to engines; `auto` is as many as there is room for, and one on a CPU.
 
     Returns:
@@ -91,7 +87,7 @@ def assign_gpus(
         raise ConfigurationError(
             f"{pluralize(count, 'engine')} with {pluralize(tensor_parallel_size, 'GPU')} each need "
             f"{count * tensor_parallel_size}, but only {len(gpus)} can be seen; lower model.engines or "
-            "model.tensor_parallel_size, or list more in CUDA_VISIBLE_DEVICES.",
+            "model.tensor_parallel_size, or list more in CUDA_VISIBLE_DEVICES."
         )
     if count == 1:
         return [()]

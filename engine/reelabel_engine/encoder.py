@@ -39,8 +39,7 @@ class Architecture:
 ARCHITECTURES = {
     "siglip": Architecture(model_class="SiglipModel", side_px=lambda config: config.image_size),
     "siglip2": Architecture(
-        model_class="Siglip2Model",
-        side_px=lambda config: isqrt(config.num_patches) * config.patch_size,
+        model_class="Siglip2Model", side_px=lambda config: isqrt(config.num_patches) * config.patch_size
     ),
     "clip": Architecture(model_class="CLIPModel", side_px=lambda config: config.image_size),
 }

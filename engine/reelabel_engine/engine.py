@@ -21,14 +21,7 @@ from reelabel_engine.live.scheduler import LivePrompt, LiveScheduler
 from reelabel_engine.model_errors import translate_vllm_error
 from reelabel_engine.positions import continue_positions, positions_per_s, table_length
 from reelabel_engine.prompts import ChoiceTokens, score_choices
-from reelabel_engine.protocol import (
-    EngineConfig,
-    EngineInfo,
-    QuestionAnswer,
-    QuestionReply,
-    Rejected,
-    RequestRef,
-)
+from reelabel_engine.protocol import EngineConfig, EngineInfo, QuestionAnswer, QuestionReply, Rejected, RequestRef
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
@@ -292,15 +285,12 @@ def _require_usable(config: EngineConfig, arguments: dict[str, Any]) -> None:
     for kind, count in (("video", config.shown_videos), ("image", config.shown_images)):
         most = limits.get(kind, 0)
         if most is not None and count > most:
+            counts = ((config.max_videos, "video"), (config.max_images, "image"))
+            shown = " and ".join(pluralize(count, kind) for count, kind in counts if count)
             raise ModelError(
-                f"vLLM's {model.__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
-                f"question, but jobs show {_shown(config)}; leave these jobs out, or use another model."
+                f"vLLM's {model.__name__} takes at most {pluralize(most, kind)} in a question, but jobs show {shown}; "
+                "leave these jobs out, or use another model."
             )
-
-
-def _shown(config: EngineConfig) -> str:
-    counts = ((config.max_videos, "video"), (config.max_images, "image"))
-    return " and ".join(pluralize(count, kind) for count, kind in counts if count)
 
 
 def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker

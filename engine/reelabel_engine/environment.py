@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -95,10 +96,8 @@ def installed_versions() -> dict[str, str]:
     """Return the versions of what engines use, by distribution, without importing it."""
     found = {}
     for name in _DISTRIBUTIONS:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
@@ -128,13 +127,18 @@ def _probe(path: str) -> EnginePython:
         raise ConfigurationError(f"{path} is no Python that can be run ({error}); correct model.python.") from None
     if found.returncode:
         raise ConfigurationError(f"{path} has no {ENGINE}: `{_install(path)}`.")
-    facts = json.loads(found.stdout)
-    if facts["protocol"] != PROTOCOL:
+    try:
+        facts = json.loads(found.stdout)
+        protocol, versions = facts["protocol"], facts["versions"]
+    except (ValueError, TypeError, KeyError):
         raise ConfigurationError(
-            f"{path} has {ENGINE} with protocol {facts['protocol']}, but this version needs {PROTOCOL}: "
-            f"`{_install(path)}`."
+            f"{path} is no Python, or prints more than it is asked; correct model.python."
+        ) from None
+    if protocol != PROTOCOL:
+        raise ConfigurationError(
+            f"{path} has {ENGINE} with protocol {protocol}, but this version needs {PROTOCOL}: `{_install(path)}`."
         )
-    return EnginePython(path=path, versions=facts["versions"])
+    return EnginePython(path=path, versions=versions)
 
 
 def engine_environment(config: EngineConfig, python: EnginePython | None = None) -> dict[str, str]:

@@ -27,7 +27,8 @@ def fingerprint_folder(folder: Path) -> str:
     digests = dict(zip(large, _digest_files(large), strict=True))
     digest = hashlib.sha256()
     for path in files:
-        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        name = str(path.relative_to(folder)).encode(errors="surrogateescape")  # any bytes but NUL
+        digest.update(name + f"\0{path.stat().st_size}\0".encode())
         digest.update(digests[path].encode() if path in digests else path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -41,9 +42,6 @@ def _digest_files(paths: Sequence[Path]) -> list[str]:
 
     They are cached by path, device, inode, size and times of change. Where nothing can be cached, every call reads all
     files.
-
-    Raises:
-        OSError: A file cannot be read.
     """
     with ThreadPoolExecutor(_READERS) as threads:
         return list(threads.map(_digest, paths))

@@ -29,11 +29,7 @@ _LEAST_FREE = 0.1  # of the machine's memory
 
 @contextmanager
 def socket_in(folder: Path) -> Iterator[str]:
-    """Yield the address of an engine's socket, short enough for a socket however long the folder's path is.
-
-    Raises:
-        OSError: There is no such folder.
-    """
+    """Yield the address of an engine's socket, short enough for a socket however long the folder's path is."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{_SOCKET}"

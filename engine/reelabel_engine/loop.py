@@ -257,9 +257,7 @@ def _handle(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, Questio
 
 
 def _feed(
-    engine: Engine,
-    refs: list[RequestRef],
-    questions: list[EngineRequest | Rejected],
+    engine: Engine, refs: list[RequestRef], questions: list[EngineRequest | Rejected]
 ) -> list[tuple[RequestRef, QuestionReply]]:
     refused: list[tuple[RequestRef, QuestionReply]] = []
     for ref, question in zip(refs, questions, strict=True):

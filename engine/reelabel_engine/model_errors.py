@@ -14,64 +14,55 @@ if TYPE_CHECKING:
 
     from reelabel.errors import JobError
 
-_NO_GPU = (
-    "no GPU can be used; check that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES names it and that the container "
-    "was given it, or install requirements/engine-cpu.txt on a machine without one"
-)
 _FINDS_NO_GPU = (
     r"Device string must not be empty|Failed to infer device type|Found no NVIDIA driver|No CUDA GPUs are available|"
     r"CUDA driver initialization failed|CUDA unknown error|no CUDA-capable device|libcuda\.so"
 )
-_TOO_FEW = (
-    "there are fewer GPUs than the engine needs; lower model.tensor_parallel_size, or list others in "
-    "CUDA_VISIBLE_DEVICES"
-)
-_IN_USE = (
-    "other processes use the GPU's memory; end those that nvidia-smi lists, or lower gpu_memory_utilization in "
-    "model.engine_args"
-)
-_NO_CACHE = (
-    "the model leaves too little memory for a prompt; lower max_model_len in model.engine_args, give the engine more "
-    "memory, or split the model by model.tensor_parallel_size"
-)
-_FULL = (
-    "the GPU's memory is full; end what else uses it, lower max_num_batched_tokens in model.engine_args, or split the "
-    "model by model.tensor_parallel_size"
-)
-_FAILED = (
-    "the GPU has failed, or another process has it for itself; see nvidia-smi and, in dmesg, NVRM and Xid, and restart "
-    "the machine, or leave out the GPU by CUDA_VISIBLE_DEVICES"
-)
-_APART = (
-    "the engine's GPUs cannot reach each other; give a container more shared memory (--shm-size), or set "
-    "NCCL_DEBUG=INFO and see the log"
-)
-_NO_COMPILER = (
-    "Triton cannot compile its kernels; install a C compiler and Python's headers (apt install gcc python3-dev)"
-)
-_OWN_CODE = (
-    "the model's folder has Python code of its own, which is not run; use the folder or hub name of a version that "
-    "transformers and vLLM know, often one that ends in -hf"
-)
-_OTHER_WEIGHTS = (
-    "the names in the weights are not those of the architecture in config.json; copy both from the same model"
-)
-_NO_LORA = "vLLM applies no LoRA adapter to this architecture; merge the adapter into the model's folder"
 # By what vLLM, PyTorch, CUDA and NCCL write; the first that is found counts.
 _ADVICE = {
     r"driver on your system is too old|driver version is insufficient": "the GPU's driver is too old; update it",
-    _FINDS_NO_GPU: _NO_GPU,
+    _FINDS_NO_GPU: (
+        "no GPU can be used; check that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES names it and that the "
+        "container was given it, or install requirements/engine-cpu.txt on a machine without one"
+    ),
     r"system not yet initialized": "the GPUs' fabric is down; start nvidia-fabricmanager, of the driver's version",
-    r"World size .* is larger than the number of available GPUs|invalid device ordinal": _TOO_FEW,
-    r"Free memory on device .* on startup": _IN_USE,
-    r"No available memory for the cache blocks|To serve at least one request": _NO_CACHE,
-    r"CUDA out of memory|Error 2: out of memory|CUDA error: out of memory|STATUS_ALLOC_FAILED": _FULL,
-    r"uncorrectable|GPU is lost|fallen off the bus|hardware stack error|busy or unavailable": _FAILED,
-    r"\bNCCL\b": _APART,
-    r"Failed to find C compiler|CalledProcessError: Command .*\b(gcc|clang|cc)\b": _NO_COMPILER,
-    r"trust_remote_code": _OWN_CODE,
-    r"not initialized from checkpoint|There is no module or parameter named": _OTHER_WEIGHTS,
-    r"does not support LoRA yet": _NO_LORA,
+    r"World size .* is larger than the number of available GPUs|invalid device ordinal": (
+        "there are fewer GPUs than the engine needs; lower model.tensor_parallel_size, or list others in "
+        "CUDA_VISIBLE_DEVICES"
+    ),
+    r"Free memory on device .* on startup": (
+        "other processes use the GPU's memory; end those that nvidia-smi lists, or lower gpu_memory_utilization in "
+        "model.engine_args"
+    ),
+    r"No available memory for the cache blocks|To serve at least one request": (
+        "the model leaves too little memory for a prompt; lower max_model_len in model.engine_args, give the engine "
+        "more memory, or split the model by model.tensor_parallel_size"
+    ),
+    r"CUDA out of memory|Error 2: out of memory|CUDA error: out of memory|STATUS_ALLOC_FAILED": (
+        "the GPU's memory is full; end what else uses it, lower max_num_batched_tokens in model.engine_args, or split "
+        "the model by model.tensor_parallel_size"
+    ),
+    r"uncorrectable|GPU is lost|fallen off the bus|hardware stack error|busy or unavailable": (
+        "the GPU has failed, or another process has it for itself; see nvidia-smi and, in dmesg, NVRM and Xid, and "
+        "restart the machine, or leave out the GPU by CUDA_VISIBLE_DEVICES"
+    ),
+    r"\bNCCL\b": (
+        "the engine's GPUs cannot reach each other; give a container more shared memory (--shm-size), or set "
+        "NCCL_DEBUG=INFO and see the log"
+    ),
+    r"Failed to find C compiler|CalledProcessError: Command .*\b(gcc|clang|cc)\b": (
+        "Triton cannot compile its kernels; install a C compiler and Python's headers (apt install gcc python3-dev)"
+    ),
+    r"trust_remote_code": (
+        "the model's folder has Python code of its own, which is not run; use the folder or hub name of a version that "
+        "transformers and vLLM know, often one that ends in -hf"
+    ),
+    r"not initialized from checkpoint|There is no module or parameter named": (
+        "the names in the weights are not those of the architecture in config.json; copy both from the same model"
+    ),
+    r"does not support LoRA yet": (
+        "vLLM applies no LoRA adapter to this architecture; merge the adapter into the model's folder"
+    ),
     r"Bfloat16 is only supported on GPUs": "the GPU has no bfloat16; set model.dtype to auto or float16",
 }
 
@@ -86,9 +77,7 @@ _RANK_ERROR = re.compile(r"^\(Worker.*\] (\w+(?:Error|Exception): .+)$", re.MULT
 def describe_error(error: BaseException, log: Path | None = None) -> str:
     """Say what went wrong, in one line where vLLM or CUDA write several; what to do comes first, if it is known.
 
-    Args:
-        error: Raised in this process.
-        log: What this process and the engine's ranks write to, in which vLLM leaves the errors of ranks.
+    This process and the engine's ranks write to `log`, where vLLM leaves the errors of ranks.
     """
     sentence = f"{type(error).__name__}: {_text(error)}"
     if _OF_RANKS in sentence and log and log.is_file():
@@ -126,7 +115,7 @@ def translate_vllm_error(error: Exception, max_model_len: int, *, schema: str | 
         return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
     return PromptTooLongError(
         f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
-        f"shorten the prompt, or lower num_frames or max_pixels.",
+        f"shorten the prompt, or lower num_frames or max_pixels."
     )
 
 

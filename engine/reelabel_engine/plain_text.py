@@ -68,18 +68,11 @@ class TextTokenizer:
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)", re.IGNORECASE)
 
     def __call__(self, text: str) -> list[int]:
-        """Encode a text.
-
-        Raises:
-            SpecialTokensError: See `split`.
-        """
+        """Encode a text; raises as `split`."""
         return [number for piece in self.split(text) for number in self.encode(piece)]
 
     def split(self, text: str) -> list[str]:
         """Cut a text within each special token that it spells, so that the pieces can be encoded one by one.
-
-        Returns:
-            The pieces, in order; only the text itself if it spells none.
 
         Raises:
             SpecialTokensError: The tokenizer finds a special token in a piece, such as one written in other characters.

@@ -110,14 +110,9 @@ def mrope_positions(
     *,
     known: dict[str, _Shape] | None = None,
 ) -> tuple[torch.Tensor, int]:
-    """Number the positions of a prompt, with the signature of `get_mrope_input_positions`.
+    """Number the positions of a prompt as `get_mrope_input_positions` does, which is `usual`, the model's own method.
 
-    Args:
-        model: Of the Qwen2-VL family, or Qwen2.5-Omni's thinker.
-        usual: Its own method, for prompts without adjacent videos.
-        input_tokens: The prompt.
-        mm_features: Its videos, images and audios.
-        known: Shapes of items of earlier prompts by identifier; those of this one are added.
+    `known` has the shapes of items of earlier prompts by identifier; those of this one are added.
     """
     import torch  # noqa: PLC0415 - takes seconds, and is the engine's
 
@@ -135,11 +130,7 @@ def number_adjacent(
     *,
     known: dict[str, _Shape] | None = None,
 ) -> npt.NDArray[np.int64] | None:
-    """Number the positions of a prompt with adjacent videos, or with audio; None of any other.
-
-    Returns:
-        Shape (3, tokens), int64.
-    """
+    """Number the positions of a prompt with adjacent videos, or with audio, shape (3, tokens); None of any other."""
     groups = _adjacent(features)
     marks_audio = getattr(model.config, "audio_start_token_id", None)
     has_audio = bool(features) and input_tokens[features[0].mm_position.offset - 1] == marks_audio

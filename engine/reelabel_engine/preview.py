@@ -11,14 +11,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import JobError
-from reelabel_engine.protocol import (
-    PreviewRequest,
-    PromptSpan,
-    Rejected,
-    RenderedPrompt,
-    decode_request,
-    encode,
-)
+from reelabel_engine.protocol import PreviewRequest, PromptSpan, Rejected, RenderedPrompt, decode_request, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,20 +18,11 @@ ChoiceTokens = tuple[frozenset[int], ...]
 
 
 def choice_tokens(
-    choices: Sequence[str],
-    *,
-    scoring: Literal["letter", "text"],
-    encode: Callable[[str], list[int]],
+    choices: Sequence[str], *, scoring: Literal["letter", "text"], encode: Callable[[str], list[int]]
 ) -> ChoiceTokens:
-    """Find the tokens that represent each choice, with and without a leading space.
+    """Find the tokens that represent each choice, with and without a leading space: disjoint sets, none of them empty.
 
-    Args:
-        choices: The answers, in order.
-        scoring: `letter` scores A, B, C...; `text` scores the first token of each choice.
-        encode: The model's tokenizer, without special tokens.
-
-    Returns:
-        One non-empty set of token ids per choice; the sets are disjoint.
+    `letter` scores A, B, C...; `text` the first token of each choice. `encode` adds no special tokens.
 
     Raises:
         ChoicesAmbiguousError: There are more choices than letters, or two choices share a token.
@@ -44,7 +35,7 @@ def choice_tokens(
             if tokens & found[other]:
                 raise ChoicesAmbiguousError(
                     f"Choices {choices[other]!r} and {choices[index]!r} start with the same token, so a single token "
-                    "cannot tell them apart; use choice_scoring 'letter' or reword them.",
+                    "cannot tell them apart; use choice_scoring 'letter' or reword them."
                 )
     return tuple(found)
 
@@ -74,7 +65,7 @@ def score_choices(tokens: ChoiceTokens, logprobs: Mapping[int, float]) -> Choice
 def _letters(choices: Sequence[str], encode: Callable[[str], list[int]]) -> list[frozenset[int]]:
     if len(choices) > len(ascii_uppercase):
         raise ChoicesAmbiguousError(
-            f"{len(choices)} choices exceed the 26 letters; give at most 26, or use choice_scoring 'text'.",
+            f"{len(choices)} choices exceed the 26 letters; give at most 26, or use choice_scoring 'text'."
         )
     found = [_whole_tokens(letter, encode) for letter in ascii_uppercase[: len(choices)]]
     if not all(found):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 MediumKind = Literal["video", "image"]
 FinishReason = Literal["stop", "length"]
 _MAX_FRAMES = 1024  # of a video, however it is sampled
+MAX_TOKENS = 2**24  # beyond any model's context, and sums of them fit into their columns
+# What an engine reports becomes rows: a number beyond these, or NaN, makes its message invalid.
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +54,7 @@ class EngineConfig:
     live_sessions: int = 0  # how many live sessions may be open at a time; 0 for none
 
     @property
-    def name(self) -> str:
-        """The model's name in messages: the folder or hub name that was chosen."""
+    def name(self) -> str:  # in messages: the folder or hub name that was chosen
         return self.adapter or self.model
 
     @property
@@ -67,9 +71,9 @@ class EngineInfo:
     """What the engine reports once it is loaded."""
 
     device: str  # the GPU's name, or `cpu`
-    gpus: int  # 0 on a CPU
-    max_model_len: int  # maximum tokens of a prompt and its answer
-    start_ms: float  # from process start to the loaded model
+    gpus: Count  # 0 on a CPU
+    max_model_len: Count  # maximum tokens of a prompt and its answer
+    start_ms: Milliseconds  # from process start to the loaded model
     versions: dict[str, str]
     takes_audio: bool = False  # of live sessions
     tuning: str = ""  # the engine's settings, or the protocol in use with a server, in one line
@@ -79,9 +83,9 @@ class EngineInfo:
 class EngineTimes:
     """How an engine spent its time, in milliseconds."""
 
-    busy_ms: float = 0.0  # computing answers
-    waiting_for_input_ms: float = 0.0  # idle while inputs were being rendered
-    restart_ms: float = 0.0
+    busy_ms: Milliseconds = 0.0  # computing answers
+    waiting_for_input_ms: Milliseconds = 0.0  # idle while inputs were being rendered
+    restart_ms: Milliseconds = 0.0
 
     def __add__(self, other: EngineTimes) -> EngineTimes:
         return EngineTimes(
@@ -145,7 +149,6 @@ class EncoderConfig:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
         return self.model
 
 
@@ -289,15 +292,15 @@ class EngineFailure(_Message, frozen=True):
 class QuestionAnswer(_Message, frozen=True):
     """What the model answers to one question."""
 
-    probabilities: tuple[float, ...]  # one per choice, summing to one; empty for an answer in words
-    choice_mass: float | None  # of all choices, before normalising: near 0 if it would have said something else
-    prompt_tokens: int  # tokens of the rendered prompt, including the video
-    cached_tokens: int  # those of them served from the prefix cache
-    preprocess_ms: float  # milliseconds of the model's processor for this question
-    inference_ms: float  # its share of the engine's milliseconds
+    probabilities: tuple[Probability, ...]  # one per choice, summing to one; empty for an answer in words
+    choice_mass: Probability | None  # of all choices, before normalising: near 0 if it would have said something else
+    prompt_tokens: Count  # of the rendered prompt, including the video
+    cached_tokens: Count  # those of them served from the prefix cache
+    preprocess_ms: Milliseconds  # of the model's processor for this question
+    inference_ms: Milliseconds  # its share of the engine's milliseconds
     text: str = ""  # an answer in words, or as JSON
     finish_reason: FinishReason = "stop"  # why the words ended: the model was done, or `max_tokens` were reached
-    output_tokens: int = 0  # of an answer in words
+    output_tokens: Count = 0  # of an answer in words
 
 
 class Rejected(_Message, frozen=True):
@@ -324,11 +327,11 @@ class LiveText(_Message, frozen=True):
 class LiveDone(_Message, frozen=True):
     """A request of a live session has ended."""
 
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int = 0
+    prompt_tokens: Count
+    cached_tokens: Count
+    output_tokens: Count = 0
     finish_reason: FinishReason = "stop"
-    probabilities: tuple[float, ...] = ()
+    probabilities: tuple[Probability, ...] = ()
 
 
 LiveReply = LiveText | LiveDone | Rejected

@@ -18,6 +18,7 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoP
 from transformers.video_utils import VideoMetadata
 
 from reelabel.errors import JobError
+from reelabel_engine.positions import SECONDS
 from reelabel_engine.vllm_api import (
     MultiModalFieldElem,
     MultiModalKwargsItem,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _PIXELS = "pixel_values_videos"
 _GRID = "video_grid_thw"
-_SECONDS = "second_per_grid_ts"
 _RGB = 3
 _LONGER = 7  # frames; any number that changes the seconds between sampled frames
 
@@ -87,13 +87,13 @@ class _Layout:
         """Derive a layout from a video that the library has processed; None if its outputs differ in kind."""
         [item] = rendered["mm_kwargs"]["video"]
         [placeholder] = rendered["mm_placeholders"]["video"]
-        if not {_PIXELS, _GRID} <= item.keys() <= {_PIXELS, _GRID, _SECONDS}:
+        if not {_PIXELS, _GRID} <= item.keys() <= {_PIXELS, _GRID, SECONDS}:
             return None
         return cls(
             patches=patches,
             kinds={name: element.field for name, element in item.items()},
             grid=item[_GRID].data,
-            numbers=item[_SECONDS].data.dtype if _SECONDS in item else torch.float32,
+            numbers=item[SECONDS].data.dtype if SECONDS in item else torch.float32,
             token=ids[placeholder.offset],
             tokens=placeholder.length,
         )
@@ -104,7 +104,7 @@ class _Layout:
         values = {
             _PIXELS: self.patches.cut(video),
             _GRID: self.grid,
-            _SECONDS: torch.tensor(self.patches.frames / shown_per_s).to(self.numbers),
+            SECONDS: torch.tensor(self.patches.frames / shown_per_s).to(self.numbers),
         }
         return MultiModalKwargsItem(
             {name: MultiModalFieldElem(data=values[name], field=kind) for name, kind in self.kinds.items()}
@@ -193,9 +193,6 @@ def _are_same(ours: Any, theirs: Any) -> bool:  # noqa: ANN401 - vLLM's EngineIn
         ours.keys() == theirs.keys()
         and all(ours[name] == theirs[name] for name in plain)
         and item.keys() == other.keys()
-        and all(_is_same_tensor(element.data, other[name].data) for name, element in item.items())
+        and all(element.data.dtype == other[name].data.dtype for name, element in item.items())
+        and all(torch.equal(element.data, other[name].data) for name, element in item.items())
     )
-
-
-def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and bool(torch.equal(one, other))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reelabel.integrations.vllm.video_input import Video
-    from reelabel_engine.protocol import EngineConfig, MediumKind, Question
+    from reelabel_engine.protocol import EngineConfig, LiveQuery, MediumKind, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +141,7 @@ class HashedMedium:
 
     @classmethod
     def of(cls, kind: MediumKind, frame_file: bytes) -> HashedMedium:
-        """Read a frame file.
-
-        Raises:
-            FrameFileError: It is damaged.
-        """
+        """Read a frame file; a damaged one raises a FrameFileError."""
         # The file contains pixels, times and sampling, so its hash covers all of them.
         # A video of one frame, and an image, may have the same file.
         file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
@@ -185,7 +181,7 @@ class InputRenderer:
         self._shows_images = config.frames_as_images
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
-    def tokens(self, question: Question) -> ChoiceTokens:
+    def tokens(self, question: Question | LiveQuery) -> ChoiceTokens:
         return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
 
     def prompt(self, question: Question, media: Sequence[HashedMedium]) -> dict[str, Any]:

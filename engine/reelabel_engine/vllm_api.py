@@ -34,33 +34,6 @@ if TYPE_CHECKING:
 
 LORA_RANKS: tuple[int, ...] = get_args(MaxLoRARanks)
 
-__all__ = [
-    "LLM",
-    "LORA_RANKS",
-    "MULTIMODAL_REGISTRY",
-    "ChatTemplateResolutionError",
-    "EngineArgs",
-    "LoRARequest",
-    "ModelConfig",
-    "ModelRegistry",
-    "MultiModalFeatureSpec",
-    "MultiModalFieldElem",
-    "MultiModalKwargsItem",
-    "MultiModalKwargsItems",
-    "PlaceholderRange",
-    "RequestOutputKind",
-    "SamplingParams",
-    "VLLMValidationError",
-    "current_platform",
-    "get_model_cls",
-    "mm_input",
-    "renderer_from_config",
-    "resolve_chat_template_content_format",
-    "safe_apply_chat_template",
-    "scoring_parameters",
-    "writing_parameters",
-]
-
 
 def scoring_parameters(tokens: ChoiceTokens) -> SamplingParams:
     """Return parameters with which one step gives the logprobs of the choices' tokens, over the whole vocabulary."""

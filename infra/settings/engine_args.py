@@ -1,4 +1,4 @@
-"""Arguments passed to vLLM unchanged: which are allowed, and which can change an answer."""
+"""Arguments passed to vLLM, or to chat templates, unchanged: which are allowed, and which can change an answer."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _FIXED = {
     "skip_tokenizer_init",
     "video_pruning_method",
 }
+# Arguments of chat templates, and of what applies them, that Reelabel sets itself.
+_OF_PROMPTS = {"add_generation_prompt", "conversation", "messages", "model_config", "tokenize", "tokenizer"}
 # Arguments that affect only speed, or how long prompts may be; all others may change answers, and are part of the spec.
 _PERFORMANCE = {
     "async_scheduling",
@@ -74,9 +76,20 @@ def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(f"{name} is a setting of its own; set {_SETTINGS[name]} instead")
         if name in _FIXED:
             raise ValueError(f"{name} must stay as Reelabel sets it; leave it out")
+    ranks = arguments.get("pipeline_parallel_size", 1)  # by which engines share the GPUs
+    if type(ranks) is not int or ranks < 1:
+        raise ValueError(f"pipeline_parallel_size is a number of GPUs, not {ranks!r}")
     return arguments
 
 
+def check_template_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Raise ValueError for arguments that a prompt sets itself."""
+    if ours := arguments.keys() & _OF_PROMPTS:
+        raise ValueError(f"{min(ours)} must stay as Reelabel sets it; leave it out")
+    return arguments
+
+
+TemplateArgs = Annotated[dict[str, JsonValue], AfterValidator(check_template_args)]
 EngineArgs = Annotated[dict[str, JsonValue], AfterValidator(check_engine_args)]
 
 

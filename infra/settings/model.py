@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
-from infra.settings.engine_args import EngineArgs  # noqa: TC001 - pydantic reads it
+from infra.settings.engine_args import EngineArgs, TemplateArgs  # noqa: TC001 - pydantic reads it
 from infra.settings.types import AbsolutePath, SettingsSection, Template, absolute_if_exists
 from infra.text_bounds import MAX_OUTPUT_TOKENS, Text
 
@@ -67,7 +67,7 @@ class ModelSettings(PromptDefaults):
     engines: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 1
     """Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."""
     video_pruning_rate: VideoPruningRate = None
-    chat_template_args: dict[str, JsonValue] = Field(default_factory=dict)
+    chat_template_args: TemplateArgs = Field(default_factory=dict)
     """Arguments of the chat template, also of a server's, such as enable_thinking = false."""
     engine_args: EngineArgs = Field(default_factory=dict)
     """Arguments of vLLM's engine, such as max_num_seqs = 64; a server has its own."""

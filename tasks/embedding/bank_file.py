@@ -54,9 +54,10 @@ class BankFiles(SealedFiles):
         uri = self._texts_uri(digest)
         try:
             texts = json.loads(self.objects.read(uri))
-        except (ObjectError, ValueError):
-            texts = None
-        if not isinstance(texts, list) or bank_digest(texts) != digest:
+            is_same = isinstance(texts, list) and bank_digest(texts) == digest
+        except (ObjectError, ValueError, RecursionError):
+            is_same = False
+        if not is_same:
             raise ConfigurationError(
                 f"The bank {uri} of the earlier run is missing or was altered; describe again with the bank's file."
             )

@@ -152,11 +152,7 @@ def read_encoder_info(settings: Settings, name: str | None = None, *, revision: 
 
 
 def open_encoder(settings: Settings, model_info: ModelInfo) -> EncoderProcess | EncoderPool:
-    """Create the encoder of a model, with `describe.engines` processes; nothing is started yet.
-
-    Raises:
-        ConfigurationError: There are fewer GPUs than processes.
-    """
+    """Create the encoder of a model, with `describe.engines` processes; nothing is started; raises as `assign_gpus`."""
     chosen, model = settings.describe, settings.model
     gpus = visible_gpus()
     if gpus:

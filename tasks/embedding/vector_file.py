@@ -46,6 +46,7 @@ MOST_FRAMES = 16_384
 
 _SCHEMA_VERSION = 1
 _FACTS_KEY, _VIDEOS_KEY = b"reelabel", b"videos"
+_DAMAGE = (OSError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError, RecursionError)
 _OF_A_VIDEO = ("source_uri", "fingerprint", "segment_s")
 
 
@@ -150,7 +151,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
         vectors, pts_ms = _restored(values), table["pts_ms"].to_numpy().astype(np.int64)
         ends = np.cumsum([int(each["frames"]) for each in of_videos]).tolist()
         if facts["key"] != key or ends[-1] != len(table):
-            raise ValueError("it is inconsistent")  # noqa: TRY301 - as damaged as what cannot be read
+            raise ValueError("it is inconsistent")
         videos = {
             str(each["key"]): Embeddings(
                 vectors=vectors[end - each["frames"] : end],
@@ -162,7 +163,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
             )
             for each, end in zip(of_videos, ends, strict=True)
         }
-    except (pa.ArrowException, OSError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
+    except (pa.ArrowException, *_DAMAGE) as error:
         raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
     return videos, facts
 
@@ -274,21 +275,13 @@ class VectorCache(SealedFiles):
         return refused
 
     def read_shard(self, key: str) -> ShardVectors:
-        """Read the file of a shard; a missing or invalid one has no videos.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+        """Read the file of a shard; a missing or invalid one has no videos."""
         try:
             return ShardVectors(key, decode(self.objects.read(self.uri_of(key)), key, self.seal)[0])
         except (ObjectMissingError, FrameFileError):
             return ShardVectors(key)
 
     def write_shard(self, shard: ShardVectors) -> None:
-        """Write the file of a shard, replacing an existing one, if its videos have changed.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+        """Write the file of a shard, replacing an existing one, if its videos have changed."""
         if videos := shard.changed():
             self.objects.replace(self.uri_of(shard.key), encode(videos, {"key": shard.key}, self.seal))

@@ -68,16 +68,12 @@ def weight_files(folder: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of configuration.
-
-    Raises:
-        ModelError: It is missing, cannot be read, or has no JSON object.
-    """
+    """Read a file of configuration; a ModelError says that it is missing, cannot be read, or has no JSON object."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
         raise ModelError(f"Model folder {path.parent} has no {path.name}; {WITHOUT_CONFIG}.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"Cannot read {path}: {read_error(error)}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not contain a JSON object.")
@@ -158,5 +154,5 @@ def _weight_names(path: Path) -> set[str]:
             return {*json.loads(file.read(min(length, _MAX_HEADER_BYTES))).keys()} - {"__metadata__"}
     except FileNotFoundError:
         raise ModelError(f"Adapter {path.parent} has no {path.name}; copy it there.") from None
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise ModelError(f"Cannot read {path} as safetensors; copy it again.") from None

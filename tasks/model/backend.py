@@ -92,13 +92,7 @@ class Backend(ABC):
         """Identify the named model, by default that of the settings or of the server, without loading it."""
 
     @abstractmethod
-    def open(
-        self,
-        model_info: ModelInfo,
-        settings: Settings,
-        *,
-        media: MediaCounts = ONE_VIDEO,
-    ) -> InferenceBackend:
+    def open(self, model_info: ModelInfo, settings: Settings, *, media: MediaCounts = ONE_VIDEO) -> InferenceBackend:
         """Create, without starting it, what answers questions that show at most so many videos and images."""
 
     def open_live(

@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.text import escape_controls, read_error
+from reelabel.text import escape_controls, read_error, reason_of
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
-from tasks.model.adapter import (
-    WITHOUT_CONFIG,
-    is_adapter,
-    local_path,
-    read_adapter,
-    read_json,
-    weight_files,
-)
+from tasks.model.adapter import WITHOUT_CONFIG, is_adapter, local_path, read_adapter, read_json, weight_files
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -96,6 +89,16 @@ def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
             reached, or does not have the model.
     """
+    try:
+        return _read_model_info(name, revision)
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"The name or the configuration of model {name} has a value that no model has ({reason_of(str(error))}); "
+            "copy its files again."
+        ) from None
+
+
+def _read_model_info(name: str, revision: str | None) -> ModelInfo:
     folder = local_path(name)
     try:
         if is_adapter(folder):
@@ -176,7 +179,7 @@ def _hub_info(name: str, revision: str | None) -> ModelInfo:
             ) from None
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
-            "or give a model folder.",
+            "or give a model folder."
         ) from None
     # The cache names the folder after the commit. Pin it: a branch may move.
     commit = path.parent.name
@@ -217,38 +220,42 @@ def _check_hub(name: str, revision: str | None) -> None:
 def _size_multiple_px(config: dict[str, Any]) -> int:
     vision = (config.get("thinker_config") or config).get("vision_config") or {}
     merged = vision.get("spatial_merge_size")  # set only by models that take frames of any size
-    return int(vision.get("patch_size", _PATCH_PX)) * int(merged) if merged else 1
+    return _count(vision.get("patch_size", _PATCH_PX)) * _count(merged) if merged else 1
 
 
 def _pixel_limits(processors: list[dict[str, Any]]) -> tuple[int | None, int | None]:
     """Find the pixel limits of one frame and of all frames together."""
     for config in processors:
         video = config.get("video_processor") or config
-        size = video.get("size") or {}
-        # With both edges given, they are areas; a longest edge alone is a length, which is no limit on pixels.
-        limit = video.get("max_pixels") or ("shortest_edge" in size and size.get("longest_edge"))
-        if limit:
+        size = video.get("size")
+        # With both edges given, they are areas; a longest edge alone is a length, which is no limit on pixels. So is a
+        # single number.
+        areas = size if isinstance(size, dict) and "shortest_edge" in size else {}
+        if limit := video.get("max_pixels") or areas.get("longest_edge"):
             is_whole_video = video.get("video_processor_type") in _WHOLE_VIDEO_LIMIT
-            return (None, int(limit)) if is_whole_video else (int(limit), None)
+            return (None, _count(limit)) if is_whole_video else (_count(limit), None)
     return None, None
+
+
+def _count(value: Any) -> int:  # noqa: ANN401 - of a file
+    """Return a number of a configuration; raises an ArithmeticError, TypeError or ValueError if it is none above 0."""
+    count = int(value)
+    if count < 1:
+        raise ValueError(f"{count} is not above 0")
+    return count
 
 
 def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[str, Any]:
     """Find the sampler and the number of frames that the model was trained with."""
     videos = [processor.get("video_processor") or processor for processor in processors]
-    frames = next((int(video["num_frames"]) for video in videos if video.get("num_frames")), None)
+    frames = next((_count(video["num_frames"]) for video in videos if video.get("num_frames")), None)
     processor = next((str(name) for video in videos if (name := video.get("video_processor_type"))), None)
     found = native_sampler(processor=processor, model_type=config.get("model_type"))
     if found is None:
         named = f"video processor {processor}" if processor else f"model type {config.get('model_type')}"
-        return {
-            "native_frames": frames,
-            "native_doubt": f"no sampler is known for its {escape_controls(named[:_MAX_NAME])}",
-        }
+        doubt = f"no sampler is known for its {escape_controls(named[:_MAX_NAME])}"
+        return {"native_frames": frames, "native_doubt": doubt}
     if frames and found.yields_to_num_frames:
         return {"native_frames": frames, "native_doubt": ""}
-    return {
-        "native_sampler": found.name,
-        "native_frames": frames if found.uses_num_frames else None,
-        "native_doubt": "",
-    }
+    frames = frames if found.uses_num_frames else None
+    return {"native_sampler": found.name, "native_frames": frames, "native_doubt": ""}

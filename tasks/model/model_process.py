@@ -47,14 +47,8 @@ class ModelProcess(Lifetime, Generic[Config]):
     ) -> None:
         """Store the configuration; nothing is started yet.
 
-        Args:
-            config: What to load.
-            log_path: File that receives the process's output.
-            log_as_json: Write each line of it as JSON.
-            start_timeout_s: Allowed for loading.
-            answer_timeout_s: Without a reply for so long, while requests are pending, it counts as hung.
-            python: As for `find_python`.
-            command: Starts the process in place of the engine's own; a descriptor is appended.
+        Without a reply for `answer_timeout_s`, while requests are pending, the process counts as hung. `python` is as
+        for `find_python`. `command` starts the process in place of the engine's own; a descriptor is appended.
         """
         self.starts = 0
         self._config: Config = config

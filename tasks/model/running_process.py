@@ -361,8 +361,7 @@ def _require_reply(request: Request | None, index: int, reply: Any) -> None:  # 
         case _:
             raise ValueError(f"{type(reply).__name__} in reply to {type(request).__name__}")
     found = reply.probabilities
-    is_distribution = all(each >= 0 for each in found) and math.isclose(sum(found), bool(choices), abs_tol=1e-3)
-    if len(found) != len(choices) or not is_distribution:
+    if len(found) != len(choices) or not math.isclose(sum(found), bool(choices), abs_tol=1e-3):
         raise ValueError(f"{found} as the probabilities of {len(choices)} choices")
 
 

@@ -50,11 +50,7 @@ class WarmEngines:
         return cls(folder=home / "engines", keep_s=keep_s)
 
     def new_path(self, key: str, gpus: str) -> Path:
-        """Return a path for the facts of an engine: `key` stands for its model and arguments, `gpus` for its GPUs.
-
-        Raises:
-            OSError: The folder cannot be made.
-        """
+        """Return a path for the facts of an engine: `key` stands for its model and arguments, `gpus` for its GPUs."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return self.folder / f"{key}-{gpus}-{secrets.token_hex(4)}.json"
 

@@ -30,7 +30,7 @@ def test_texts_come_back_by_their_digest(files):
     assert files.read_texts(digest).texts == TEXTS
 
 
-@pytest.mark.parametrize("altered", ['["a cat"]', "5", "null", "{"])
+@pytest.mark.parametrize("altered", ['["a cat"]', "5", "null", "{", "[NaN]", "[" * 100_000])
 def test_texts_that_were_altered_or_are_gone_are_refused(files, tmp_path, altered):
     digest = files.save_texts(TEXTS)
     [path] = (tmp_path / "banks").iterdir()

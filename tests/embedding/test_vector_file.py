@@ -138,6 +138,16 @@ def test_a_sealed_file_that_lies_about_its_model_is_refused(cache, monkeypatch):
         cache.read(IDENTITY)
 
 
+def test_a_sealed_file_whose_facts_are_nested_too_deeply_is_damaged(monkeypatch):
+    facts = IDENTITY.facts()
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_file.json, "dumps", lambda _facts: "[" * 100_000)
+        data = encode({facts["key"]: make_embeddings()}, facts, SEAL)
+
+    with pytest.raises(FrameFileError, match="damaged"):
+        decode(data, IDENTITY.key, SEAL)
+
+
 def test_an_altered_or_truncated_file_is_refused():
     data = encoded(make_embeddings())
 

@@ -58,6 +58,12 @@ def driver(tmp_path, monkeypatch):
     return install
 
 
+def test_a_line_of_the_driver_about_no_gpu_is_none(driver):
+    driver("echo Unable to determine the device handle")
+
+    assert gpu_memory_bytes() == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("mig", "visible", "mib"),
     [

@@ -204,6 +204,9 @@ def test_the_python_beside_this_environment_runs_engines_and_one_that_is_chosen_
             f"has reelabel-engine with protocol 0, but this version needs {PROTOCOL}: `",
             id="older",
         ),
+        pytest.param("true", "is no Python, or prints more than it is asked; correct model.python", id="silent"),
+        pytest.param("echo Hello", "is no Python, or prints more than it is asked; correct", id="talkative"),
+        pytest.param("echo []", "is no Python, or prints more than it is asked; correct", id="without facts"),
         pytest.param("exec sleep 60", "is no Python that can be run .*; correct model.python", id="hanging"),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_pixel_limit_for_the_whole_video_is_divided_among_pairs_of_frames(fold
     assert [model_info.pixels_per_frame(frames) for frames in (16, 63, 64)] == [1_572_864, 393_216, 393_216]
 
 
-@pytest.mark.parametrize("size", [{"height": 384, "width": 384}, {"longest_edge": 1536}])
+@pytest.mark.parametrize("size", [{"height": 384, "width": 384}, {"longest_edge": 1536}, 224])  # 224 as in CLIP's
 def test_an_edge_length_is_not_mistaken_for_an_area(folder, size):
     change_video_processor(folder, size=size)
 
@@ -84,6 +84,62 @@ def test_frames_must_fit_patches_only_if_the_model_takes_any_size(folder, vision
     (folder / "config.json").write_text(json.dumps(config | {"vision_config": vision}))
 
     assert read_model_info(str(folder)).size_multiple_px == size_multiple_px
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        {"num_frames": "many"},
+        {"num_frames": -7},
+        {"max_pixels": float("inf")},
+        {"max_pixels": -4},
+        {"max_pixels": [56, 56]},
+        {"video_processor_type": ["Qwen2VLVideoProcessor"]},
+    ],
+)
+def test_a_video_processor_with_a_value_that_none_has_is_refused_in_one_sentence(folder, processor):
+    change_video_processor(folder, **processor)
+
+    with pytest.raises(ModelError, match=r"configuration of model .* has a value that no model has \(.+\); copy"):
+        read_model_info(str(folder))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"vision_config": "large"}',
+        '{"thinker_config": [1]}',
+        '{"vision_config": {"patch_size": null, "spatial_merge_size": 2}}',
+        '{"vision_config": {"patch_size": 14, "spatial_merge_size": -2}}',
+        '{"model_type": ["qwen2_vl"]}',
+    ],
+)
+def test_a_configuration_with_a_value_that_no_model_has_is_refused_in_one_sentence(folder, text):
+    (folder / "config.json").write_text(text)
+
+    with pytest.raises(ModelError, match=r"configuration of model .* has a value that no model has \(.+\); copy"):
+        read_model_info(str(folder))
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_refused(folder):
+    (folder / "config.json").write_text("[" * 100_000)
+
+    with pytest.raises(ModelError, match=r"Cannot read .*config\.json: "):
+        read_model_info(str(folder))
+
+
+def test_a_folder_whose_own_name_is_no_text_is_refused(folder):
+    named = folder.rename(folder.with_name("model\udcff"))
+
+    with pytest.raises(ModelError, match=r"The name or the configuration of model .*model<U\+DCFF> has a value"):
+        read_model_info(str(named))
+
+
+def test_a_file_whose_name_is_no_text_is_part_of_the_fingerprint(folder):
+    before = fingerprint_folder(folder)
+    (folder / "notes\udcff").touch()
+
+    assert fingerprint_folder(folder) != before
 
 
 def test_a_folder_without_weights_is_refused(folder):
@@ -226,7 +282,13 @@ def test_an_adapter_with_weights_that_are_not_of_low_rank_or_none_is_refused(tmp
         write_weights(weights, content)
         with pytest.raises(ModelError, match=fault):
             read_model_info(str(adapter))
-    for content in (b"", b"[1]", (3).to_bytes(8, "little") + b"[1]", b"\xff" * 20):
+    for content in (
+        b"",
+        b"[1]",
+        (3).to_bytes(8, "little") + b"[1]",
+        b"\xff" * 20,
+        (50_000).to_bytes(8, "little") + b"[" * 50_000,
+    ):
         weights.write_bytes(content)
         with pytest.raises(ModelError, match=r"Cannot read .* as safetensors; copy it again"):
             read_model_info(str(adapter))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -88,18 +88,17 @@ class LiveRenderer:
         }
         rendered = self._renderer.render(prompt)
         [values] = rendered["mm_kwargs"]["audio"]
-        time_s = torch.tensor(item.time_s, dtype=torch.float64)
-        seconds = MultiModalFieldElem(data=time_s, field=values[_LENGTHS].field)
         return RenderedItem(
             kind="audio",
             token_ids=tuple(rendered["prompt_token_ids"]),
             is_embed=None,
-            values=MultiModalKwargsItem({**values, SECONDS: seconds}),
+            values=_timed(values, item.time_s, like=_LENGTHS),
             time_s=item.time_s,
         )
 
     def _pair(self, name: str, item: FramePair) -> RenderedItem:
-        prompt = self._renderer.prompt(_question("", None), [_medium(name, item)])
+        nothing = Question(video_id="", text="", system_prompt=None, choices=())
+        prompt = self._renderer.prompt(nothing, [_medium(name, item)])
         rendered = self._renderer.render(prompt)
         [placeholder] = rendered["mm_placeholders"]["video"]
         [values] = rendered["mm_kwargs"]["video"]
@@ -107,44 +106,38 @@ class LiveRenderer:
             chat = prompt["prompt_token_ids"]
             after = len(rendered["prompt_token_ids"]) - placeholder.offset - placeholder.length
             self._placeholder = tuple(chat[placeholder.offset : len(chat) - after])
+        has_times = SECONDS in values
         return RenderedItem(
             kind="video",
             token_ids=tuple(rendered["prompt_token_ids"][placeholder.offset : placeholder.offset + placeholder.length]),
             is_embed=placeholder.is_embed,
-            values=_timed(values, item.times_s[0]),
-            time_s=item.times_s[0] if SECONDS in values else None,
+            values=_timed(values, item.times_s[0], like=SECONDS) if has_times else values,
+            time_s=item.times_s[0] if has_times else None,
         )
 
     def _ends_of(self, request: LiveRequest) -> PromptEnds:
         system_prompt, query = request.system_prompt, request.query
-        begin, end = self._audio_tokens() if request.has_audio else ((), ())
+        begin: tuple[int, ...] = ()
+        end: tuple[int, ...] = ()
+        if request.has_audio:  # around its items, inside what is around any video
+            config = self._renderer.hf_config.thinker_config
+            begin, end = (config.audio_start_token_id,), (config.audio_end_token_id,)
         if query is None:
             return PromptEnds(head=self._ends(system_prompt, "").head + begin)
         ends = self._ends(system_prompt, query.text, query.turns)
-        question = _question(query.text, system_prompt, choices=query.choices, scoring=query.scoring)
-        choices = self._renderer.tokens(question) if query.choices else ()
+        choices = self._renderer.tokens(query) if query.choices else ()
         return PromptEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
-
-    def _audio_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the tokens around a video with audio, inside those around any video."""
-        config = self._renderer.hf_config.thinker_config
-        return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
     def _split_chat(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> PromptEnds:
         ids = self._renderer.render_chat(text, system_prompt, ("video",), turns).token_ids
         if self._placeholder is None:
-            self._pair("probe", _probe())
+            images = np.full((FRAMES_PER_PAIR, _PROBE_SIDE_PX, _PROBE_SIDE_PX, 3), 128, np.uint8)
+            self._pair("probe", FramePair(images=images, times_s=(0.0, 0.5)))
         placeholder = self._placeholder or ()
         for start in range(len(ids) - len(placeholder) + 1) if placeholder else ():
             if ids[start : start + len(placeholder)] == placeholder:
                 return PromptEnds(head=ids[:start], tail=ids[start + len(placeholder) :])
         raise InferenceError("The model's chat template shows no video; live sessions need one that does.")
-
-
-def _question(text: str, system_prompt: str | None, **values: Any) -> Question:  # noqa: ANN401 - fields of Question
-    return Question(
-        **{"video_id": "", "choices": (), "scoring": "letter"} | values, text=text, system_prompt=system_prompt
-    )
 
 
 def _medium(name: str, item: FramePair) -> HashedMedium:
@@ -161,14 +154,7 @@ def _medium(name: str, item: FramePair) -> HashedMedium:
     return HashedMedium(frames=(item.images, metadata), hash=name)
 
 
-def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:
-    """Replace the seconds between pairs, which a single pair lacks, by its own time, which determines its positions."""
-    if SECONDS not in values:
-        return values
-    seconds = MultiModalFieldElem(data=torch.tensor(time_s, dtype=torch.float64), field=values[SECONDS].field)
+def _timed(values: MultiModalKwargsItem, time_s: float, *, like: str) -> MultiModalKwargsItem:
+    """Replace the seconds between pairs, which a single item lacks, by its own time, which determines its positions."""
+    seconds = MultiModalFieldElem(data=torch.tensor(time_s, dtype=torch.float64), field=values[like].field)
     return MultiModalKwargsItem({**values, SECONDS: seconds})
-
-
-def _probe() -> FramePair:
-    side_px = _PROBE_SIDE_PX
-    return FramePair(images=np.full((FRAMES_PER_PAIR, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))

@@ -98,16 +98,7 @@ class LiveScheduler:
         positions: int | None,
         positions_per_s: float,
     ) -> None:
-        """Create it for an engine.
-
-        Args:
-            add: Queue a prompt under a name; raises a JobError.
-            abort: End requests by their names.
-            max_model_len: Most tokens of a prompt and its answer.
-            step_tokens: Most tokens of a step.
-            positions: How many the model has; None if they do not depend on time.
-            positions_per_s: Positions per second.
-        """
+        """`add` queues a prompt under a name, or raises a JobError; `positions` is None if they depend on no time."""
         self.items = ItemCache()
         self._add, self._abort = add, abort
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions

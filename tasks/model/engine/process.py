@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +71,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
     ) -> None:
         """Store the configuration; nothing is started yet.
 
-        Args:
-            config: What to load.
-            warm: The kept engines, from which one is taken and to which it is left; None starts and ends one each time.
-            fingerprint: Distinguishes versions of the model and numbers of engines.
-            options: As of `ModelProcess`.
+        An engine is taken from `warm`, and left there; None starts and ends one each time. `fingerprint` distinguishes
+        versions of the model and numbers of engines.
         """
         super().__init__(config, **options)
         self._warm, self._fingerprint = warm, fingerprint
@@ -214,7 +212,10 @@ def preview_prompt(request: PreviewRequest, *, python: Path | None = None) -> Re
         )
     except subprocess.TimeoutExpired:
         raise ModelError(f"The processor of {model} did not load within {START_TIMEOUT_S:g} s.") from None
-    rendered = decode_reply(finished.stdout) if finished.stdout and not finished.returncode else None
+    rendered = None
+    if not finished.returncode:
+        with suppress(ValueError, RecursionError):  # the process, or what it imports, may print
+            rendered = decode_reply(finished.stdout)
     if not isinstance(rendered, RenderedPrompt):
         lines = finished.stderr.decode(errors="replace").strip().splitlines()
         raise ModelError(f"Cannot load the processor of {model}: {(lines or ['its process died'])[-1]}")

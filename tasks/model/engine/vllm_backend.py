@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from infra.doctor import Check
 from reelabel.cores import usable_cores
@@ -110,13 +110,7 @@ class VllmBackend(Backend):
     def frames_as(self, model_info: ModelInfo, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
         return "video" if model_info.takes_videos else "images"
 
-    def open(
-        self,
-        model_info: ModelInfo,
-        settings: Settings,
-        *,
-        media: MediaCounts = ONE_VIDEO,
-    ) -> InferenceBackend:
+    def open(self, model_info: ModelInfo, settings: Settings, *, media: MediaCounts = ONE_VIDEO) -> InferenceBackend:
         return _backend_on(_make_processes(model_info, settings, media=media))
 
     def open_live(
@@ -152,27 +146,18 @@ class VllmBackend(Backend):
 
 
 def _make_processes(
-    model_info: ModelInfo,
-    settings: Settings,
-    *,
-    media: MediaCounts = ONE_VIDEO,
-    live_sessions: int = 0,
+    model_info: ModelInfo, settings: Settings, *, media: MediaCounts = ONE_VIDEO, live_sessions: int = 0
 ) -> list[EngineProcess]:
     model = settings.model
     # A thread of this process writes lines of JSON, so that it must not end before the engine.
     keep_s = 0.0 if live_sessions or settings.log.format == "json" else model.keep_warm_s
     _require_usable(model_info, settings)
-    gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
+    gpus_each = model.tensor_parallel_size * cast("int", model.engine_args.get("pipeline_parallel_size", 1))
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
         EngineProcess(
             engine_config(
-                model_info,
-                settings,
-                devices=devices,
-                engines=len(shares),
-                media=media,
-                live_sessions=live_sessions,
+                model_info, settings, devices=devices, engines=len(shares), media=media, live_sessions=live_sessions
             ),
             log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
             log_as_json=settings.log.format == "json",

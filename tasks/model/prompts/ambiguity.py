@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN_IDS = 3
+_OF_NO_SCRIPT = "\ue000"
 _CACHED_REASONS = 65_536
 _DISTINGUISHED_BY = {"text": pl.col("choices"), "letter": pl.col("choices").list.len()}
 
@@ -43,10 +44,7 @@ class AmbiguousJobs:
 
 
 def find_ambiguous_jobs(
-    parts: Iterable[pl.DataFrame],
-    *,
-    scoring: Literal["letter", "text"],
-    encode: Callable[[str], list[int]],
+    parts: Iterable[pl.DataFrame], *, scoring: Literal["letter", "text"], encode: Callable[[str], list[int]]
 ) -> AmbiguousJobs | None:
     """Check the choices of jobs (`row`, `job_id`, `choices`), each distinct set once; None if all can be told apart.
 
@@ -86,17 +84,14 @@ def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
 
 
 def load_tokenizer(model_info: ModelInfo) -> TextTokenizer | None:
-    """Load a model's tokenizer without the engine, in a fraction of a second.
-
-    Returns:
-        None if the model has no `tokenizer.json`, or its files are not on this machine or the hub.
-    """
+    """Load a model's tokenizer without the engine, in a fraction of a second; None without a usable file."""
     if model_info.identity.served_at or not model_info.location:
         return None
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only here
 
         tokenizer = Tokenizer.from_file(str(model_file(model_info, "tokenizer.json")))
+        tokenizer.encode(_OF_NO_SCRIPT)  # some fail on a character that they lack
     except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
         return None
     return TextTokenizer(

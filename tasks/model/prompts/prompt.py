@@ -126,7 +126,7 @@ def _average(orders: Sequence[Question], answers: Sequence[Answer]) -> Answer:
         [
             [answer.probabilities[order.choices.index(choice)] for choice in orders[0].choices]
             for order, answer in zip(orders, answers, strict=True)
-        ],
+        ]
     )
     mean = table.mean(axis=0)
     label = int(mean.argmax())

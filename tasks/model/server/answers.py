@@ -25,6 +25,7 @@ from pydantic import (
 
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.prompts import ChoiceScores, ChoiceTokens, score_choices
+from reelabel_engine.protocol import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _HALF = re.compile("[\ud800-\udfff]")
-_MAX_TOKENS = 10_000_000  # beyond any model's context, and sums of them fit into their columns
 
 
 def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
@@ -44,13 +44,17 @@ def _read_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
 
 # An optional field; a value that cannot be read counts as missing.
 Extra = Annotated[T | None, WrapValidator(_read_or_none)]
-Count = Extra[Annotated[int, Field(ge=0, le=_MAX_TOKENS)]]
+Count = Extra[Annotated[int, Field(ge=0, le=MAX_TOKENS)]]
+
+
+# What is written to the database, which stores no NUL.
+Name = Annotated[str, Field(min_length=1, max_length=1000, pattern="^[^\0]*$")]
 
 
 class ServedModel(BaseModel):
     """A model in the server's list."""
 
-    id: str  # the model's name in requests
+    id: Name  # in requests
     root: Extra[str] = None  # folder or hub name from which vLLM loaded it; None if the server does not say
     created: Extra[int] = None  # when the model was made, in Unix time; vLLM says the time of the request
     max_model_len: Count = None  # maximum tokens of a prompt and its answer; None if the server does not say
@@ -122,7 +126,7 @@ class Detokenized(BaseModel):
 
 
 class Version(BaseModel):
-    version: str
+    version: Name
 
 
 # The maximum of OpenAI's API, and of vLLM by default.
@@ -155,11 +159,7 @@ class ReturnedLogprobs:
 
 
 def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> ReturnedLogprobs:
-    """Read the logprobs of the first token; those that are returned as text are encoded to ids.
-
-    Raises:
-        InferenceError: The response contains no logprobs, or numbers that are none.
-    """
+    """Read the logprobs of the first token, of tokens by id or by text; an InferenceError says that they are none."""
     entries = completion.choices[0].top_logprobs if completion.choices else None
     if not entries:
         raise InferenceError("The server returned no logprobs, which one-token answers need.")

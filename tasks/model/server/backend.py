@@ -130,11 +130,7 @@ class ServerBackend(InferenceBackend):
         named: str | None = None,
         template_args: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create the client; nothing is sent yet.
-
-        Raises:
-            ConfigurationError: No server is configured, or the client is not installed.
-        """
+        """Create the client, which raises a ConfigurationError if there cannot be one; nothing is sent yet."""
         self._settings = settings
         self._media, self._named = media, named
         self._client = ServerClient(settings, template_args=template_args)
@@ -166,7 +162,7 @@ class ServerBackend(InferenceBackend):
         self._get_ready().watch.confirm()
 
     def answer(self, batch: Batch) -> list[Reply]:
-        """Answer a batch; replies are in the order of its questions. Thread-safe.
+        """Answer a batch.
 
         A question that the server does not answer, though it answers others, is asked for the last time after them, and
         fails if it is not answered then either.
@@ -176,6 +172,7 @@ class ServerBackend(InferenceBackend):
         lost = self._client.connections_lost
         ready.watch.confirm_if_due()
         with self._server_lock.exclusive() if batch.is_alone else self._server_lock.shared(), self._batch_clock.share():
+            self._check_open()  # it may have been closed while this batch waited for others
             if batch.is_alone:
                 self._client.reach()  # otherwise it would be blamed for the fault of another question
             for state.attempts in _split_attempts(self._settings.max_attempts):
@@ -379,11 +376,7 @@ def _read_words(question: Question, completion: Completion) -> Words:
 
 
 def refuse_special_tokens(encode: Callable[[str], list[int]], *texts: str | None) -> None:
-    """Refuse texts with special tokens in them: the server's tokenizer would obey them.
-
-    Raises:
-        SpecialTokensError: One spells one of the model's, or anything that looks like one.
-    """
+    """Raise a SpecialTokensError if a text spells one of the model's, or what looks like one: it would be obeyed."""
     for text in filter(None, texts):
         known = encode.find(text) if isinstance(encode, TextTokenizer) else None
         if found := known or find_special_token(text):

@@ -54,6 +54,7 @@ class BoundedClient(openai.DefaultHttpxClient):
 
 
 def _bound(response: httpx2.Response) -> None:
+    response.encoding = "utf-8"  # as all JSON is, whatever its header says
     # All of a response is read by this method.
     vars(response)["iter_bytes"] = partial(_read, response.iter_bytes, response.request)
 

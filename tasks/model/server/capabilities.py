@@ -42,12 +42,7 @@ def probe_bodies(*, model: str, frames: str, exact: bool, encode: Callable[[str]
 
 
 def detect_capabilities(
-    client: ServerClient,
-    *,
-    model: str,
-    frames: str,
-    encode: Callable[[str], list[int]],
-    media: MediaCounts = ONE_VIDEO,
+    client: ServerClient, *, model: str, frames: str, encode: Callable[[str], list[int]], media: MediaCounts = ONE_VIDEO
 ) -> tuple[str, bool]:
     """Find the best encoding of frames that a server takes, and whether it returns logprobs of requested tokens."""
     require_encoding(frames, media)

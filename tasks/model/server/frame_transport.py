@@ -44,11 +44,7 @@ def encode_as_frame_file(data: bytes) -> EncodedFrames:
 
 
 def encode_as_pngs(data: bytes) -> EncodedFrames:
-    """Encode a video as a list of PNGs, with their times as request options, which vLLM must be set to trust.
-
-    Raises:
-        FrameFileError: The frame file is damaged.
-    """
+    """Encode a video as a list of PNGs, with their times as request options, which vLLM must be set to trust."""
     frames = read_frames(data)
     metadata = _with_room_for_all(video_input(frames)[1])
     times = {name: metadata[name] for name in _TIMES}
@@ -68,22 +64,16 @@ FRAME_ENCODINGS: dict[str, Callable[[bytes], EncodedFrames]] = {
     "png": encode_as_pngs,
     "images": encode_as_images,
 }
-TIMED_ENCODINGS = ("frame_file", "png")
-# Times as options of a request are those of all its videos.
-_ENCODINGS_OF_SEVERAL = ("frame_file",)
 
 
 def encodings_of(media: MediaCounts) -> tuple[str, ...]:
     """Return the encodings that carry the times of so many videos, the best one first."""
-    return TIMED_ENCODINGS if media.videos == 1 else _ENCODINGS_OF_SEVERAL
+    # Beside PNGs, times are options of a request, of which all its videos have the same.
+    return ("frame_file", "png") if media.videos == 1 else ("frame_file",)
 
 
 def require_encoding(encoding: str, media: MediaCounts) -> None:
-    """Make sure that an encoding carries the times of several videos; `auto` finds one that does.
-
-    Raises:
-        ConfigurationError: It does not.
-    """
+    """Raise a ConfigurationError if an encoding does not carry the times of several videos; `auto` finds one."""
     encodings = encodings_of(media)
     if media.are_several and encoding not in {"auto", *encodings}:
         raise ConfigurationError(

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
-from reelabel_engine.fingerprint import fingerprint_folder
+from reelabel_engine.errors import ModelError
 from tasks.model.adapter import is_folder, local_path
+from tasks.model.identity import read_model_info
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
@@ -131,16 +132,15 @@ class ModelWatch:
 
 
 def require_named(root: str | None, named: str) -> None:
-    """Check that a server has loaded the named model, as far as files or hub names tell.
-
-    Raises:
-        ConfigurationError: It has loaded another one.
-    """
+    """Raise a ConfigurationError if a server has loaded another model, as far as hub names or files tell."""
     if root is None or root == named:
         return
     theirs, ours = local_path(root), local_path(named)
     if is_folder(theirs) and is_folder(ours):
-        is_other = not theirs.samefile(ours) and fingerprint_folder(theirs) != fingerprint_folder(ours)
+        try:
+            is_other = read_model_info(root).identity.fingerprint != read_model_info(named).identity.fingerprint
+        except ModelError:  # the server's folder of this path is on another machine
+            return
     else:
         is_other = _is_hub_name(root) and _is_hub_name(named) and root.lower() != named.lower()
     if is_other:

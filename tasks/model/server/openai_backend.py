@@ -56,13 +56,7 @@ class OpenAIBackend(Backend):
             )
         return model_info
 
-    def open(
-        self,
-        model_info: ModelInfo,
-        settings: Settings,
-        *,
-        media: MediaCounts = ONE_VIDEO,
-    ) -> InferenceBackend:
+    def open(self, model_info: ModelInfo, settings: Settings, *, media: MediaCounts = ONE_VIDEO) -> InferenceBackend:
         return ServerBackend(
             settings.server,
             encode=load_tokenizer(model_info),

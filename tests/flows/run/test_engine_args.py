@@ -33,6 +33,18 @@ def test_an_argument_that_is_set_elsewhere_is_refused(name, fault):
         ModelSettings(engine_args={name: 1})
 
 
+@pytest.mark.parametrize("ranks", ["two", 0, -1, 2.0, True, None])
+def test_a_number_of_gpus_that_is_none_is_refused(ranks):
+    with pytest.raises(ValidationError, match="pipeline_parallel_size is a number of GPUs, not "):
+        ModelSettings(engine_args={"pipeline_parallel_size": ranks})
+
+
+@pytest.mark.parametrize("name", ["add_generation_prompt", "conversation", "messages", "tokenize"])
+def test_an_argument_that_a_prompt_sets_itself_is_refused(name):
+    with pytest.raises(ValidationError, match=f"{name} must stay as Reelabel sets it; leave it out"):
+        ModelSettings(chat_template_args={name: True})
+
+
 def test_arguments_reach_the_engine_and_those_that_change_answers_the_spec():
     settings, model_info = settings_of(engine_args=ANSWERS | PERFORMANCE), read_model_info(str(TINY_MODEL))
     plain, spec = make_spec(model_info, settings_of()), make_spec(model_info, settings)

@@ -41,15 +41,9 @@ OTHER_INFO = EncoderInfo(
 ARRAY = {"dtype": "float32", "shape": [1, 1], "data": b"1234"}
 
 
-def answer(*probabilities):
-    return QuestionAnswer(
-        probabilities=probabilities or (0.25, 0.75),
-        choice_mass=None,
-        prompt_tokens=1,
-        cached_tokens=0,
-        preprocess_ms=0.0,
-        inference_ms=0.0,
-    )
+def answer(*probabilities, **others):
+    numbers = {"choice_mass": None, "prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
+    return QuestionAnswer(probabilities=probabilities or (0.25, 0.75), **numbers | others)
 
 
 WORDS = msgspec.structs.replace(answer(), probabilities=(), text="red")
@@ -97,6 +91,11 @@ ANSWERING = {
     "no probabilities": lambda number: framed(step(number, (0, WORDS), (1, answer()))),
     "no number": lambda number: framed(step(number, (0, answer(float("nan"), 0.5)), (1, answer()))),
     "below nothing": lambda number: framed(step(number, (0, answer(-1.0, 2.0)), (1, answer()))),
+    "fewer tokens than none": lambda number: framed(step(number, (0, answer(prompt_tokens=-1)), (1, answer()))),
+    "tokens beyond any column": lambda number: framed(step(number, (0, answer(cached_tokens=2**40)), (1, answer()))),
+    "no mass": lambda number: framed(step(number, (0, answer(choice_mass=float("nan"))), (1, answer()))),
+    "endless time": lambda number: framed(step(number, (0, answer(inference_ms=float("inf"))), (1, answer()))),
+    "time before the start": lambda _number: framed(encode(StepReplies(replies=(), times=EngineTimes(busy_ms=-1)))),
     "deep nesting": lambda _number: framed(b"\x91" * 100_000),
     "a negative length": lambda _number: struct.pack("!i", -5),
     "a huge length": lambda _number: struct.pack("!iQ", -1, 2**62) + bytes(100),

@@ -4,6 +4,8 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
 from tasks.domain import Job
 from tasks.manifest.digests import jobs_to_rows
@@ -47,5 +49,12 @@ def test_letters_distinguish_any_choices_up_to_their_number(encode):
 def test_a_model_without_a_tokenizer_file_is_left_to_the_engine(tmp_path):
     folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
     (folder / "tokenizer.json").unlink()
+
+    assert load_tokenizer(replace(read_model_info(str(TINY_MODEL)), location=str(folder))) is None
+
+
+def test_a_tokenizer_that_fails_on_a_character_that_it_lacks_is_left_to_the_engine(tmp_path):
+    folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
+    Tokenizer(WordPiece({"yes": 0, "no": 1})).save(str(folder / "tokenizer.json"))
 
     assert load_tokenizer(replace(read_model_info(str(TINY_MODEL)), location=str(folder))) is None

@@ -29,6 +29,7 @@ from tests.model.factories import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, check_offers
 from tests.stub_server import MAX_TOKENS, encoder, probabilities_of, serve_stub
 from tests.vllm_server import CUT, DROPPED, KEY, NAME, gate, without_token_ids
+from tests.wait import until
 
 
 def probabilities(replies):
@@ -426,3 +427,16 @@ def test_a_closed_backend_abandons_its_requests(stub_server, make_backend):
         may_answer.set()
         with pytest.raises(EngineClosedError):
             backend.answer(BATCH)
+
+
+def test_a_batch_that_waits_for_another_ends_with_its_backend(stub_server, make_backend):
+    backend = make_backend(stub_server)
+    backend.wait_ready()
+    with ThreadPoolExecutor(1) as threads:
+        with backend._server_lock.exclusive():
+            waiting = threads.submit(backend.answer, BATCH)
+            until(lambda: backend._server_lock._changed._waiters)
+            backend.close()
+
+        with pytest.raises(EngineClosedError, match="the run is ending"):
+            waiting.result(60)

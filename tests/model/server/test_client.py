@@ -1,5 +1,6 @@
 """Servers that answer, but not with OpenAI's API."""
 
+import json
 import time
 from contextlib import closing, suppress
 
@@ -39,6 +40,29 @@ def test_a_server_that_is_not_an_api_is_named(ask, content):
         )
         with pytest.raises(ConfigurationError, match=fault):
             ASKS[ask](client)
+
+
+@pytest.mark.parametrize("name", ["", "a\\u0000b", "a" * 1001])
+def test_a_name_that_cannot_be_stored_is_no_model_and_no_version(name):
+    models = f'{{"data": [{{"id": "{name}"}}], "version": "{name}"}}'.encode()
+    with gate(NOBODY, lambda _path, _body: (200, models)) as url, closing(_client(url)) as client:
+        assert client.find_version() is None
+        with pytest.raises(ConfigurationError, match="is not that of an OpenAI API"):
+            client.find_model()
+
+
+class Charset(Handler):
+    """Says that its answer is in an encoding that is none of texts."""
+
+    def do_GET(self):
+        models = json.dumps({"data": [{"id": "naïve"}]}, ensure_ascii=False)
+        self.respond(200, models.encode(), Content_Type=f"application/json; charset={self.server.charset}")
+
+
+@pytest.mark.parametrize("charset", ["hex", "utf-16", "idna", "rot13", "latin-1"])
+def test_json_is_read_as_utf_8_whatever_a_server_says(charset):
+    with serve(Charset, charset=charset) as server, closing(_client(f"{server.url}/v1")) as client:
+        assert client.find_model().id == "naïve"
 
 
 def test_the_version_of_a_server_is_reported_if_it_has_one():

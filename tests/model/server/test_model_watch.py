@@ -154,6 +154,7 @@ def test_a_server_that_is_away_at_a_check_is_no_other_model(make_backend):
         pytest.param("Qwen/Qwen2.5-VL-3B-Instruct", "qwen/Qwen2.5-VL-3B-Instruct", None, id="the same on the hub"),
         pytest.param("/models/qwen", "Qwen/Qwen2.5-VL-3B-Instruct", None, id="a folder elsewhere"),
         pytest.param("/" + "x" * 5000, str(TINY_MODEL), None, id="a folder that may not be looked up here"),
+        pytest.param("/proc/self", str(TINY_MODEL), None, id="a folder that has no model here"),
         pytest.param(None, "Qwen/Qwen2.5-VL-3B-Instruct", None, id="unknown"),
         pytest.param(str(TINY_MODEL), str(TINY_MODEL / ".." / TINY_MODEL.name), None, id="the same folder"),
     ],

@@ -12,15 +12,7 @@ from infra.errors import EngineLostError
 from reelabel.errors import DiskFullError
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError, SpecialTokensError
-from reelabel_engine.protocol import (
-    LiveDone,
-    LiveDrop,
-    LiveQuery,
-    LiveRequest,
-    LiveText,
-    Rejected,
-    check,
-)
+from reelabel_engine.protocol import LiveDone, LiveDrop, LiveQuery, LiveRequest, LiveText, Rejected, check
 from tasks.live.model import LiveInfo, Prefix
 
 if TYPE_CHECKING:
