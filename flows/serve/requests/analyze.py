@@ -128,7 +128,11 @@ class AnalyzeAnswer(ResponseModel):
 
 
 class Analyzer:
-    """Describes single videos; a context manager. Thread-safe."""
+    """Describes single videos; a context manager. Thread-safe.
+
+    Attributes:
+        spec: That of requests without options.
+    """
 
     def __init__(
         self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, streams: Streams | None = None
@@ -141,7 +145,7 @@ class Analyzer:
         """
         self._settings = settings
         self._pool = pool
-        model_info, self._spec, self._texts = resolve_description(DescribeOptions(), settings)
+        model_info, self.spec, self._texts = resolve_description(DescribeOptions(), settings)
         self._encoder = encoder or open_encoder(settings, model_info)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
@@ -149,11 +153,6 @@ class Analyzer:
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
         self._banks: tuple[TextBank, TextBank] | None = None
-
-    @property
-    def spec(self) -> DescribeSpec:
-        """The spec of requests without options."""
-        return self._spec
 
     def __enter__(self) -> Self:
         self._stack.enter_context(closing(self._encoder))
