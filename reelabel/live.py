@@ -81,6 +81,9 @@ class LiveClient:
         try:
             async with asyncio.timeout(_OPEN_S):
                 event = await self._next()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
         except Exception:  # noqa: BLE001 - another server may answer anything
             await self.close()
             raise ConfigurationError(f"{self._url} does not serve live sessions.") from None

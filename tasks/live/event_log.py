@@ -35,7 +35,7 @@ class EventLog:
         self.last_seq += 1  # only now: a number without its event would shift those that are sent again
         self._events.append(SentEvent(self.last_seq, text, data))
         self._bytes += len(text) + len(data)
-        while len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES:
+        while len(self._events) > 1 and (len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES):
             dropped = self._events.popleft()
             self._bytes -= len(dropped.text) + len(dropped.data)
         self._changed.set()

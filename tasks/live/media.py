@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.model import LiveInfo
 
-# FFmpeg would also open videos, playlists and subtitles.
-_JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-_KINDS = (_JPEG, b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"RIFF")
+# How pictures begin: FFmpeg would also open videos, playlists and subtitles.
+_JPEG, _GIF = b"\xff\xd8\xff", b"GIF8"
+_KINDS = (_JPEG, _GIF, b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF")
+# How the kinds end of which FFmpeg would make up a missing part.
+_ENDS = {_JPEG: b"\xff\xd9", _GIF: b"\0;"}
 _WEBP = slice(8, 12)
 _MIN_PX = 4 * 28 * 28
 MAX_FRAME_BYTES, MAX_FRAME_PX = 8 * 1024**2, 16_000_000
@@ -81,9 +83,8 @@ class FrameReader:
 def _check_picture(data: bytes) -> None:
     if not data.startswith(_KINDS) or (data.startswith(b"RIFF") and data[_WEBP] != b"WEBP"):
         raise _unreadable("is no picture; send JPEG, PNG, WebP, BMP or GIF")
-    # FFmpeg would fill the missing part of a JPEG with grey.
-    if data.startswith(_JPEG) and _JPEG_END not in data[-64:]:
-        raise _unreadable("is a JPEG that is cut short; send all of it")
+    if any(data.startswith(kind) and end not in data[-64:] for kind, end in _ENDS.items()):
+        raise _unreadable("is cut short; send all of it")
 
 
 def _unreadable(why: str) -> ProtocolError:

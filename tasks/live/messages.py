@@ -7,8 +7,7 @@ its clients work unchanged. Unknown fields are ignored, and named in a notice.
 from __future__ import annotations
 
 import base64
-import binascii
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import (
     AliasChoices,
@@ -26,9 +25,6 @@ from infra.validation import describe_fault, too_intricate, too_many_faults
 from reelabel.errors import ReelabelError
 from reelabel.text import escape_controls
 
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
 MAX_STAGES = 64
 MAX_WAITING = 64  # queries of a session
 MAX_MESSAGE_BYTES = 16 * 1024**2  # a frame in base64 is a third longer
@@ -36,14 +32,7 @@ _MAX_QUOTED = 80  # characters of a client's text in an error message
 _MAX_UNKNOWN = 10  # fields reported to a client at once
 _FOREVER_S = 1e9
 
-
 Base64: TypeAlias = Annotated[str, Field(min_length=1, json_schema_extra={"contentEncoding": "base64"})]
-
-
-def _also(name: str, old: str) -> FieldInfo:
-    return cast("FieldInfo", Field(validation_alias=AliasChoices(name, old)))
-
-
 ErrorCode: TypeAlias = Literal[
     "invalid_message",
     "unexpected_message",
@@ -87,109 +76,89 @@ class _Message(BaseModel):
 class Sampling(_Message):
     """How an answer in words is sampled."""
 
-    temperature: Annotated[float, Field(ge=0, le=10, description="0 always takes the most probable token.")] = 0.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_tokens: Annotated[int, Field(ge=1, le=4096, description="Maximum tokens of an answer.")] = 256
-    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1, description="Makes answers reproducible.")] = None
+    temperature: float = Field(0.0, ge=0, le=10, description="0 always takes the most probable token.")
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int = Field(256, ge=1, le=4096, description="Maximum tokens of an answer.")
+    seed: int | None = Field(None, ge=0, le=2**63 - 1, description="Makes answers reproducible.")
 
 
 class SessionConfig(_Message):
     """Begins a session; the first message of a connection, unless it resumes one."""
 
     type: Literal["session.config"]
-    model: Annotated[Id | None, Field(description="Name of the served model; null accepts any.")] = None
-    modalities: Annotated[
-        tuple[Literal["text", "audio"], ...],
-        Field(
-            min_length=1,
-            max_length=2,
-            description="A model that does not speak refuses `audio` alone, and otherwise answers in text. "
-            "Speech is also sent as text.",
-        ),
-    ] = ("text",)
-    system_prompt: Annotated[Words | None, Field(description="System prompt, before the first frame.")] = None
-    sampling: Annotated[
-        Sampling | None, Field(description="Sampling of answers in words; a query may have its own.")
-    ] = None
-    sampling_params_list: Annotated[
-        tuple[Sampling | dict[str, Any], ...] | None,
-        Field(
-            max_length=MAX_STAGES,
-            fail_fast=True,
-            description="The first entry is `sampling`; others, of stages that speak, are ignored.",
-        ),
-    ] = None
-    window: Annotated[
-        int | None,
-        Field(
-            ge=2,
-            le=100_000,
-            description="A query sees at least this many of the last kept frames, and fewer than twice as many.",
-        ),
-    ] = None
-    window_s: Annotated[
-        float | None, Field(gt=0, le=_FOREVER_S, description="The same in seconds, in place of `window`.")
-    ] = None
-    sink: Annotated[
-        int,
-        _also("sink", "sink_frames"),
-        Field(
-            ge=0,
-            le=1024,
-            description="Number of first kept frames that are never evicted: by default about 512 tokens, at the size "
-            "to which frames are scaled by default. Of a small `max_frames`, at most a quarter.",
-        ),
-    ] = 4
-    num_frames: Annotated[
-        int | None,
-        _also("num_frames", "num_sample_frames"),
-        Field(
-            ge=1,
-            le=128,
-            description="A query sees at most this many of the window's frames, evenly spread; null for all.",
-        ),
-    ] = None
-    max_frames: Annotated[
-        int | None,
-        Field(ge=1, le=256, description="Maximum frames that a query sees, with the sink, in place of `window`."),
-    ] = None
-    enable_frame_filter: Annotated[
-        bool,
-        _also("enable_frame_filter", "evs_enabled"),
-        Field(description="Drop frames that are similar to the last kept one."),
-    ] = True
-    frame_filter_threshold: Annotated[
-        float,
-        _also("frame_filter_threshold", "evs_threshold"),
-        Field(ge=0, le=1, description="Similarity, as measured by `drop_similar`, above which a frame is dropped."),
-    ] = 0.95
-    use_audio_in_video: Annotated[
-        bool,
-        Field(description="Whether the model gets the audio chunks among the frames; if false, they are left out."),
-    ] = True
-    speaker: Annotated[Id | None, Field(description="Voice of a model that speaks.")] = None
-    speech_event: Annotated[
-        Literal["response.audio", "response.audio.delta", "response.output_audio.delta"] | None,
-        Field(
-            description="How pieces of speech are sent: announced by this event, as binary messages "
-            "(`response.audio`), or in it, as base64. The default depends on the client's version of the protocol."
-        ),
-    ] = None
-    persistent: Annotated[Any, Field(description="Accepted: frames always stay in the KV cache between queries.")] = (
-        None
+    model: Id | None = Field(None, description="Name of the served model; null accepts any.")
+    modalities: tuple[Literal["text", "audio"], ...] = Field(
+        ("text",),
+        min_length=1,
+        max_length=2,
+        description="A model that does not speak refuses `audio` alone, and otherwise answers in text. "
+        "Speech is also sent as text.",
     )
-    history: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=32,
-            description="A question in words sees this many of the last ones, with their answers. Questions with "
-            "choices neither see others nor are seen.",
-        ),
-    ] = 8
-    deadline_s: Annotated[
-        float | None, Field(gt=0, le=86_400, description="Seconds after which a query that is not answered ends.")
-    ] = None
+    system_prompt: Words | None = Field(None, description="System prompt, before the first frame.")
+    sampling: Sampling | None = Field(None, description="Sampling of answers in words; a query may have its own.")
+    sampling_params_list: tuple[Sampling | dict[str, Any], ...] | None = Field(
+        None,
+        max_length=MAX_STAGES,
+        fail_fast=True,
+        description="The first entry is `sampling`; others, of stages that speak, are ignored.",
+    )
+    window: int | None = Field(
+        None,
+        ge=2,
+        le=100_000,
+        description="A query sees at least this many of the last kept frames, and fewer than twice as many.",
+    )
+    window_s: float | None = Field(None, gt=0, le=_FOREVER_S, description="The same in seconds, in place of `window`.")
+    sink: int = Field(
+        4,
+        validation_alias=AliasChoices("sink", "sink_frames"),
+        ge=0,
+        le=1024,
+        description="Number of first kept frames that are never evicted: by default about 512 tokens, at the size "
+        "to which frames are scaled by default. Of a small `max_frames`, at most a quarter.",
+    )
+    num_frames: int | None = Field(
+        None,
+        validation_alias=AliasChoices("num_frames", "num_sample_frames"),
+        ge=1,
+        le=128,
+        description="A query sees at most this many of the window's frames, evenly spread; null for all.",
+    )
+    max_frames: int | None = Field(
+        None, ge=1, le=256, description="Maximum frames that a query sees, with the sink, in place of `window`."
+    )
+    enable_frame_filter: bool = Field(
+        True,
+        validation_alias=AliasChoices("enable_frame_filter", "evs_enabled"),
+        description="Drop frames that are similar to the last kept one.",
+    )
+    frame_filter_threshold: float = Field(
+        0.95,
+        validation_alias=AliasChoices("frame_filter_threshold", "evs_threshold"),
+        ge=0,
+        le=1,
+        description="Similarity, as measured by `drop_similar`, above which a frame is dropped.",
+    )
+    use_audio_in_video: bool = Field(
+        True, description="Whether the model gets the audio chunks among the frames; if false, they are left out."
+    )
+    speaker: Id | None = Field(None, description="Voice of a model that speaks.")
+    speech_event: Literal["response.audio", "response.audio.delta", "response.output_audio.delta"] | None = Field(
+        None,
+        description="How pieces of speech are sent: announced by this event, as binary messages "
+        "(`response.audio`), or in it, as base64. The default depends on the client's version of the protocol.",
+    )
+    persistent: Any = Field(None, description="Accepted: frames always stay in the KV cache between queries.")
+    history: int = Field(
+        8,
+        ge=0,
+        le=32,
+        description="A question in words sees this many of the last ones, with their answers. Questions with "
+        "choices neither see others nor are seen.",
+    )
+    deadline_s: float | None = Field(
+        None, gt=0, le=86_400, description="Seconds after which a query that is not answered ends."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> SessionConfig:
@@ -219,26 +188,25 @@ class SessionResume(_Message):
 
     type: Literal["session.resume"]
     session_id: Id
-    resume_token: Annotated[Id, Field(description="The token from `session.created`.")]
-    last_seq: Annotated[int, Field(ge=0, description="`seq` of the last event received; later ones are sent again.")]
+    resume_token: Id = Field(description="The token from `session.created`.")
+    last_seq: int = Field(ge=0, description="`seq` of the last event received; later ones are sent again.")
 
 
 class VideoFrame(_Message):
     """A frame; without `data`, it gives the time and the id of the binary message that follows."""
 
     type: Literal["video.frame"]
-    data: Annotated[Base64 | None, Field(description="JPEG, PNG, WebP, BMP or GIF, in base64.")] = None
-    frame_id: Annotated[Id | None, Field(description="Repeated in the events about the frame.")] = None
-    time_s: Annotated[
-        FiniteFloat | None,
-        Field(ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Time of the frame; defaults to its time of arrival."),
-    ] = None
-    pts_ms: Annotated[
-        FiniteFloat | None, Field(ge=-_FOREVER_S * 1e3, le=_FOREVER_S * 1e4, description="The same in milliseconds.")
-    ] = None
-    source_pts_ms: Annotated[float | None, Field(description="Accepted and ignored.")] = None
-    capture_ts_ms: Annotated[float | None, Field(description="Repeated in the events about the frame.")] = None
-    quality_profile: Annotated[Id | None, Field(description="Accepted and ignored.")] = None
+    data: Base64 | None = Field(None, description="JPEG, PNG, WebP, BMP or GIF, in base64.")
+    frame_id: Id | None = Field(None, description="Repeated in the events about the frame.")
+    time_s: FiniteFloat | None = Field(
+        None, ge=-_FOREVER_S, le=_FOREVER_S * 10, description="Time of the frame; defaults to its time of arrival."
+    )
+    pts_ms: FiniteFloat | None = Field(
+        None, ge=-_FOREVER_S * 1e3, le=_FOREVER_S * 1e4, description="The same in milliseconds."
+    )
+    source_pts_ms: float | None = Field(None, description="Accepted and ignored.")
+    capture_ts_ms: float | None = Field(None, description="Repeated in the events about the frame.")
+    quality_profile: Id | None = Field(None, description="Accepted and ignored.")
 
     @model_validator(mode="after")
     def _check(self) -> VideoFrame:
@@ -259,15 +227,13 @@ class AudioChunk(_Message):
     """
 
     type: Literal["audio.chunk"]
-    data: Annotated[Base64 | None, Field(description="At most 30 seconds, in base64.")] = None
-    time_s: Annotated[
-        FiniteFloat | None,
-        Field(
-            ge=-_FOREVER_S,
-            le=_FOREVER_S * 10,
-            description="Time of the first sample; by default, the chunk ends when it arrives.",
-        ),
-    ] = None
+    data: Base64 | None = Field(None, description="At most 30 seconds, in base64.")
+    time_s: FiniteFloat | None = Field(
+        None,
+        ge=-_FOREVER_S,
+        le=_FOREVER_S * 10,
+        description="Time of the first sample; by default, the chunk ends when it arrives.",
+    )
 
 
 class VideoQuery(_Message):
@@ -275,44 +241,38 @@ class VideoQuery(_Message):
 
     type: Literal["video.query"]
     text: Words
-    choices: Annotated[
-        tuple[Choice, ...] | None,
-        Field(
-            min_length=2,
-            max_length=MAX_CHOICES,
-            fail_fast=True,
-            description="The choices, one of which a single token selects; null for an answer in words.",
-        ),
-    ] = None
-    query_id: Annotated[Id | None, Field(description="Repeated in the events about the query.")] = None
-    sampling: Annotated[Sampling | None, Field(description="Replaces the session's sampling.")] = None
-    audio_data: Annotated[Base64 | None, Field(description="One more chunk of audio, before the question.")] = None
-    interrupt: Annotated[bool, Field(description="First cancel all queries that wait or are being answered.")] = False
-    again: Annotated[
-        bool, Field(description="Sent before, on a connection that was lost; ignored if its `query_id` has arrived.")
-    ] = False
-    deadline_s: Annotated[float | None, Field(gt=0, le=86_400, description="Replaces the session's deadline.")] = None
-    every_s: Annotated[
-        float | None,
-        Field(
-            ge=0.1,
-            le=86_400,
-            description="Ask again each time that the clock of the frames has advanced by this many seconds, until the "
-            "question is cancelled by its `query_id`. With `on_change`, 1 second by default.",
-        ),
-    ] = None
-    on_change: Annotated[
-        bool, Field(description="Ask again as with `every_s`, but answer only if the most probable choice changes.")
-    ] = False
-    change_margin: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=1,
-            description="With `on_change`: by how much the new choice must be more probable than the one answered "
-            "last; by default 0.2.",
-        ),
-    ] = None
+    choices: tuple[Choice, ...] | None = Field(
+        None,
+        min_length=2,
+        max_length=MAX_CHOICES,
+        fail_fast=True,
+        description="The choices, one of which a single token selects; null for an answer in words.",
+    )
+    query_id: Id | None = Field(None, description="Repeated in the events about the query.")
+    sampling: Sampling | None = Field(None, description="Replaces the session's sampling.")
+    audio_data: Base64 | None = Field(None, description="One more chunk of audio, before the question.")
+    interrupt: bool = Field(False, description="First cancel all queries that wait or are being answered.")
+    again: bool = Field(
+        False, description="Sent before, on a connection that was lost; ignored if its `query_id` has arrived."
+    )
+    deadline_s: float | None = Field(None, gt=0, le=86_400, description="Replaces the session's deadline.")
+    every_s: float | None = Field(
+        None,
+        ge=0.1,
+        le=86_400,
+        description="Ask again each time that the clock of the frames has advanced by this many seconds, until the "
+        "question is cancelled by its `query_id`. With `on_change`, 1 second by default.",
+    )
+    on_change: bool = Field(
+        False, description="Ask again as with `every_s`, but answer only if the most probable choice changes."
+    )
+    change_margin: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="With `on_change`: by how much the new choice must be more probable than the one answered "
+        "last; by default 0.2.",
+    )
 
     @property
     def is_standing(self) -> bool:
@@ -338,9 +298,9 @@ class ResponseCancel(_Message):
     """
 
     type: Literal["response.cancel"]
-    query_id: Annotated[
-        Id | None, Field(description="Cancel those that wait or are being answered, or the standing question.")
-    ] = None
+    query_id: Id | None = Field(
+        None, description="Cancel those that wait or are being answered, or the standing question."
+    )
 
 
 class VideoDone(_Message):
@@ -405,7 +365,7 @@ def decode_base64(data: str, *, of: str) -> bytes:
     """Decode the data of a message. Raises `ProtocolError`, which says of what."""
     try:
         return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:  # also if it is not ASCII
         raise ProtocolError(f"The data of {of} is not valid base64.", code="invalid_message") from None
 
 

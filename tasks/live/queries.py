@@ -429,7 +429,8 @@ class Queries:
 def _done(pending: PendingQuery, visible: Visible, answer: LiveDone | None = None) -> events.ResponseDone:
     assert visible.prefix is not None
     total_ms, choices = pending.waited_ms, pending.query.choices
-    probabilities = answer.probabilities if answer else ()
+    counted = answer or LiveDone(prompt_tokens=0, cached_tokens=0)
+    probabilities = counted.probabilities
     choice = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
     first, second, *_ = (*sorted(probabilities, reverse=True), 0.0, 0.0)
     return events.ResponseDone(
@@ -443,9 +444,9 @@ def _done(pending: PendingQuery, visible: Visible, answer: LiveDone | None = Non
         first_token_ms=pending.first_ms or (total_ms if answer else None),
         first_speech_ms=pending.first_speech_ms,
         total_ms=total_ms,
-        prompt_tokens=answer.prompt_tokens if answer else 0,
-        output_tokens=answer.output_tokens if answer else 0,
-        cached_tokens=answer.cached_tokens if answer else 0,
+        prompt_tokens=counted.prompt_tokens,
+        output_tokens=counted.output_tokens,
+        cached_tokens=counted.cached_tokens,
         frames_used=visible.prefix.frames,
         sink_frames=visible.sink_frames,
         first_frame_s=visible.first_frame_s,

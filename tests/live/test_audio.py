@@ -347,3 +347,11 @@ def test_old_speech_does_not_fill_the_memory():
     kept = events.after(0)
     assert 7 <= len(kept) <= 8
     assert kept[-1].seq == 100
+
+
+def test_a_piece_of_speech_that_is_larger_than_what_is_kept_is_sent():
+    events = EventLog()
+    for _ in range(2):
+        events.send(SpeechDelta(query=0, bytes=9 * 1024**2, sample_rate=24_000), bytes(9 * 1024**2))
+        [kept] = events.after(0)
+        assert (kept.seq, len(kept.data)) == (events.last_seq, 9 * 1024**2)

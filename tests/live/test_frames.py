@@ -147,6 +147,7 @@ def gif():
         (b"RIFF\0\0\0\0AVI ", "frame_unreadable"),
         (picture(0, size=(640, 480))[:-40], "frame_unreadable"),
         (picture(0, kind="PNG")[:60], "frame_unreadable"),
+        (picture(0, size=(640, 480), kind="GIF")[:-40], "frame_unreadable"),
         (b"\xff\xd8\xff" + bytes(range(256)) + b"\xff\xd9", "frame_unreadable"),
         (gif(), "frame_unreadable"),
         (picture(0, size=(5000, 4000)), "frame_too_large"),

@@ -301,3 +301,24 @@ def test_a_session_that_cannot_begin_is_one_sentence_and_its_connection_is_close
                 await begin(server.url)
 
     asyncio.run(talk())
+
+
+def test_a_session_that_is_cancelled_while_it_begins_leaves_no_connection():
+    async def talk():
+        has_begun, is_closed = asyncio.Event(), asyncio.Event()
+
+        async def play(socket):
+            await socket.recv()
+            has_begun.set()
+            await socket.wait_closed()
+            is_closed.set()
+
+        async with serve(play, "127.0.0.1", 0) as opened, asyncio.timeout(20):
+            beginning = asyncio.create_task(begin(f"http://127.0.0.1:{opened.sockets[0].getsockname()[1]}"))
+            await has_begun.wait()
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await beginning
+            await is_closed.wait()
+
+    asyncio.run(talk())

@@ -143,6 +143,27 @@ def test_other_pages_import_the_session(page):
     assert (created["type"], created["window"]) == ("session.created", 4)
 
 
+def test_what_was_asked_before_the_session_has_begun_is_answered_before_it_ends(page):
+    events = page.evaluate(
+        """async () => {
+            const { LiveSession } = await import("/live/session.js");
+            const session = new LiveSession(location.href), events = [];
+            session.addEventListener("message", ({ data }) => events.push([data.type, data.query_id]));
+            session.ask("What is there?", { query_id: "early" });
+            session.finish();
+            await new Promise((done) => { session.addEventListener("end", done); setTimeout(done, 20000); });
+            return events;
+        }"""
+    )
+    assert events == [
+        ["session.created", None],
+        ["response.start", "early"],
+        ["error", "early"],  # there is no frame
+        ["session.done", None],
+        ["session.closed", None],
+    ]
+
+
 def test_a_lost_connection_is_taken_up_again_and_the_session_goes_on(page, server):
     start(page)
     about = page.locator("#about").inner_text()

@@ -156,9 +156,9 @@ def _close_code(session: Session, *, is_replaced: bool) -> int:
 
 async def _receive_all(websocket: WebSocket, session: Session) -> None:
     while True:
+        await session.inbox.wait_for_room()  # also on a new connection, or each would bring another message
         session.handle(await _receive(websocket))
         await asyncio.sleep(0)  # others take turns with a client that sends without pause
-        await session.inbox.wait_for_room()
 
 
 async def _send_all(websocket: WebSocket, session: Session, sent: int, replaced: asyncio.Event) -> None:

@@ -56,48 +56,36 @@ BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 class AnalyzeRequest(VideoRequest):
     """A video, and the parts of its description to return."""
 
-    tags: Annotated[bool, Field(description="Return the best-fitting tags.")] = True
-    caption: Annotated[bool, Field(description="Return the best-fitting caption.")] = True
-    scenes: Annotated[bool, Field(description="Return scene changes.")] = True
-    num_frames: Annotated[
-        int | None, Field(ge=1, le=512, description="Frames per chunk; defaults to describe.frames_per_chunk.")
-    ] = None
-    chunk_s: Annotated[
-        float | None, Field(ge=1, le=3600, description="Seconds per chunk; defaults to describe.chunk_s.")
-    ] = None
-    top_k: Annotated[
-        int | None, Field(ge=1, le=1000, description="Tags per chunk and of the video; defaults to 5.")
-    ] = None
-    tag_bank: Annotated[
-        tuple[BankText, ...] | None,
-        Field(
-            min_length=1,
-            max_length=_MAX_TEXTS,
-            description="Tags to compare with; defaults to the label set describe.tags.",
-        ),
-    ] = None
-    caption_bank: Annotated[
-        tuple[BankText, ...] | None,
-        Field(
-            min_length=1,
-            max_length=_MAX_TEXTS,
-            description="Captions to compare with; defaults to the label set describe.captions.",
-        ),
-    ] = None
-    method: Annotated[
-        Literal["default", "published"],
-        Field(
-            description="How chunks are aggregated and scene changes are found: published, as in the published method."
-        ),
-    ] = "default"
-    stream_id: Annotated[
-        Id | None,
-        Field(
-            min_length=1,
-            description="Makes the video the next part of a stream: chunks and times continue, and changes are "
-            "detected by a moving average of embeddings, also between two parts.",
-        ),
-    ] = None
+    tags: bool = Field(True, description="Return the best-fitting tags.")
+    caption: bool = Field(True, description="Return the best-fitting caption.")
+    scenes: bool = Field(True, description="Return scene changes.")
+    num_frames: int | None = Field(
+        None, ge=1, le=512, description="Frames per chunk; defaults to describe.frames_per_chunk."
+    )
+    chunk_s: float | None = Field(None, ge=1, le=3600, description="Seconds per chunk; defaults to describe.chunk_s.")
+    top_k: int | None = Field(None, ge=1, le=1000, description="Tags per chunk and of the video; defaults to 5.")
+    tag_bank: tuple[BankText, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=_MAX_TEXTS,
+        description="Tags to compare with; defaults to the label set describe.tags.",
+    )
+    caption_bank: tuple[BankText, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=_MAX_TEXTS,
+        description="Captions to compare with; defaults to the label set describe.captions.",
+    )
+    method: Literal["default", "published"] = Field(
+        "default",
+        description="How chunks are aggregated and scene changes are found: published, as in the published method.",
+    )
+    stream_id: Id | None = Field(
+        None,
+        min_length=1,
+        description="Makes the video the next part of a stream: chunks and times continue, and changes are "
+        "detected by a moving average of embeddings, also between two parts.",
+    )
 
 
 Seconds: TypeAlias = Annotated[
@@ -108,41 +96,43 @@ Seconds: TypeAlias = Annotated[
 class AnalyzedChunk(ResponseModel):
     """The description of a chunk."""
 
-    chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
+    chunk: int = Field(description="Number of the chunk, from 0.")
     start_s: Seconds
     end_s: Seconds
     frames_used: FramesUsed
-    tags: Annotated[list[ScoredText] | None, Field(description="Best-fitting tags, best first.")] = None
-    caption: Annotated[ScoredText | None, Field(description="The best-fitting caption.")] = None
+    tags: list[ScoredText] | None = Field(None, description="Best-fitting tags, best first.")
+    caption: ScoredText | None = Field(None, description="The best-fitting caption.")
 
 
 class AnalyzeAnswer(ResponseModel):
     """The description of a video; its fields are columns of `reelabel.description`."""
 
-    duration_s: Annotated[float, Field(description="Length of the video, or of its segment, in seconds.")]
-    tags: Annotated[list[ScoredText] | None, Field(description="Best-fitting tags, best first.")] = None
-    caption: Annotated[ScoredText | None, Field(description="The best-fitting caption.")] = None
-    scenes: Annotated[list[Scene] | None, Field(description="Scenes in order of time.")] = None
-    scene_changes: Annotated[int | None, Field(description="Number of scene changes.")] = None
-    changes: Annotated[list[ChunkChange] | None, Field(description="The changes in order of time.")] = None
-    scene_method: Annotated[str | None, Field(description="Method by which changes were detected.")] = None
-    scene_note: Annotated[str | None, Field(description="Limitations of the scenes; empty if none.")] = None
-    chunks: Annotated[list[AnalyzedChunk], Field(description="The video's chunks, at least one.")]
+    duration_s: float = Field(description="Length of the video, or of its segment, in seconds.")
+    tags: list[ScoredText] | None = Field(None, description="Best-fitting tags, best first.")
+    caption: ScoredText | None = Field(None, description="The best-fitting caption.")
+    scenes: list[Scene] | None = Field(None, description="Scenes in order of time.")
+    scene_changes: int | None = Field(None, description="Number of scene changes.")
+    changes: list[ChunkChange] | None = Field(None, description="The changes in order of time.")
+    scene_method: str | None = Field(None, description="Method by which changes were detected.")
+    scene_note: str | None = Field(None, description="Limitations of the scenes; empty if none.")
+    chunks: list[AnalyzedChunk] = Field(description="The video's chunks, at least one.")
     frames_used: FramesUsed
-    model: Annotated[str, Field(description="The image-text model.")]
+    model: str = Field(description="The image-text model.")
     source_fingerprint: SourceFingerprint
-    was_cached: Annotated[bool, Field(description="Whether the frames were already embedded.")]
+    was_cached: bool = Field(description="Whether the frames were already embedded.")
     decode_method: DecodeMethod
     decode_note: DecodeNote
-    stream_id: Annotated[str | None, Field(description="As in the request.")] = None
-    stage_ms: Annotated[
-        dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting.")
-    ]
-    total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
+    stream_id: str | None = Field(None, description="As in the request.")
+    stage_ms: dict[str, float] = Field(description="Milliseconds by stage; `other` is the rest, such as waiting.")
+    total_ms: float = Field(description="Milliseconds from the whole request to its answer.")
 
 
 class Analyzer:
-    """Describes single videos; a context manager. Thread-safe."""
+    """Describes single videos; a context manager. Thread-safe.
+
+    Attributes:
+        spec: That of requests without options.
+    """
 
     def __init__(
         self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, streams: Streams | None = None
@@ -155,7 +145,7 @@ class Analyzer:
         """
         self._settings = settings
         self._pool = pool
-        model_info, self._spec, self._texts = resolve_description(DescribeOptions(), settings)
+        model_info, self.spec, self._texts = resolve_description(DescribeOptions(), settings)
         self._encoder = encoder or open_encoder(settings, model_info)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
@@ -163,11 +153,6 @@ class Analyzer:
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
         self._banks: tuple[TextBank, TextBank] | None = None
-
-    @property
-    def spec(self) -> DescribeSpec:
-        """The spec of requests without options."""
-        return self._spec
 
     def __enter__(self) -> Self:
         self._stack.enter_context(closing(self._encoder))

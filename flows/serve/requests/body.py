@@ -99,7 +99,12 @@ async def read_body(
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        too_large = _upload_too_large(uploads.max_bytes)
+        too_large = RequestError(
+            f"The upload is larger than {uploads.max_bytes // _MIB:,} MiB; cut the video, raise serve.max_upload_mib, "
+            "or send its URI instead.",
+            code="upload_too_large",
+            status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
         limit = uploads.max_bytes + MAX_JSON_BYTES + _FORM_OVERHEAD_BYTES
         stated = request.headers.get("content-length", "")
         if stated.isdecimal() and int(stated[:_MAX_DIGITS]) > limit:
@@ -114,7 +119,12 @@ async def read_body(
                 path = await run_in_threadpool(stack.enter_context, uploads.keep(video.file))
             yield body, path
     elif kind in {"application/json", ""}:
-        limited = _limited(request, MAX_JSON_BYTES, _body_too_large(), idle_s=idle_s)
+        too_large = RequestError(
+            f"The body is larger than {MAX_JSON_BYTES:,} bytes; upload the video as a form.",
+            code="body_too_large",
+            status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
+        limited = _limited(request, MAX_JSON_BYTES, too_large, idle_s=idle_s)
         yield _validate(model, await limited.body()), None
     else:
         raise RequestError(
@@ -200,21 +210,4 @@ def _invalid_form(why: str) -> RequestError:
         f"The form cannot be read: {why.rstrip('.')}. It has the fields {_REQUEST} (JSON) and {_VIDEO} (a file).",
         code="invalid_form",
         status=HTTPStatus.BAD_REQUEST,
-    )
-
-
-def _body_too_large() -> RequestError:
-    return RequestError(
-        f"The body is larger than {MAX_JSON_BYTES:,} bytes; upload the video as a form.",
-        code="body_too_large",
-        status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    )
-
-
-def _upload_too_large(max_bytes: int) -> RequestError:
-    return RequestError(
-        f"The upload is larger than {max_bytes // _MIB:,} MiB; cut the video, raise serve.max_upload_mib, or send its "
-        "URI instead.",
-        code="upload_too_large",
-        status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field
 
@@ -56,39 +56,32 @@ if TYPE_CHECKING:
 
 # Maximum cached specs, one per combination of request options.
 _SPECS = 256
+_Choice: TypeAlias = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CHOICE})]
+_Choices: TypeAlias = Annotated[
+    list[_Choice], Field(json_schema_extra={"minItems": 2, "maxItems": MAX_CHOICES, "uniqueItems": True})
+]
 
 
 class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest):
     """A job, like a row of a manifest, and options of runs, which default to the settings."""
 
     # The rules of manifests apply, with their messages; the schema repeats them for generated clients.
-    prompt: Annotated[
-        str,
-        Field(
-            description="The question, without its choices.", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
-        ),
-    ]
-    choices: Annotated[
-        Annotated[
-            list[Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CHOICE})]],
-            Field(json_schema_extra={"minItems": 2, "maxItems": MAX_CHOICES, "uniqueItems": True}),
-        ]
-        | None,
-        Field(description="At least two distinct choices; without choices, the answer is in words."),
-    ] = None
-    json_schema: Annotated[
-        dict[str, Any] | None,
-        Field(
-            alias="schema",
-            description=f"JSON schema of an answer without choices, of at most {MAX_SCHEMA:,} characters; without one, "
-            f"the answer is free text.",
-        ),
-    ] = None
+    prompt: str = Field(
+        description="The question, without its choices.", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
+    )
+    choices: _Choices | None = Field(
+        None, description="At least two distinct choices; without choices, the answer is in words."
+    )
+    json_schema: dict[str, Any] | None = Field(
+        None,
+        alias="schema",
+        description=f"JSON schema of an answer without choices, of at most {MAX_SCHEMA:,} characters; without one, "
+        f"the answer is free text.",
+    )
     max_tokens: MaxTokens = None
-    task: Annotated[
-        str | None,
-        Field(description="Task of the job, for the sampler auto.", json_schema_extra={"maxLength": MAX_ID}),
-    ] = None
+    task: str | None = Field(
+        None, description="Task of the job, for the sampler auto.", json_schema_extra={"maxLength": MAX_ID}
+    )
 
     def job_values(self) -> dict[str, object]:
         """Return the values of the job, by column of a manifest."""
@@ -119,64 +112,49 @@ _JOB_FIELDS = frozenset(
 class AnsweredChunk(ResponseModel):
     """The answer about one chunk, or the reason why there is none."""
 
-    chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
-    start_s: Annotated[
-        float | None, Field(description="Start in the video, in seconds; null for the start of the video.")
-    ]
-    end_s: Annotated[float | None, Field(description="End in the video, in seconds; null for the end of the video.")]
-    label: Annotated[str | None, Field(description="The most probable choice; null if the chunk failed.")] = None
-    probabilities: Annotated[list[float] | None, Field(description="Probability of each choice, in their order.")] = (
-        None
-    )
-    margin: Annotated[float | None, Field(description="Difference between the two highest probabilities.")] = None
-    code: Annotated[
-        str | None, Field(description="Code of the failure, as for jobs; null if the chunk has a label.")
-    ] = None
-    message: Annotated[str | None, Field(description="Message of the failure.")] = None
+    chunk: int = Field(description="Number of the chunk, from 0.")
+    start_s: float | None = Field(description="Start in the video, in seconds; null for the start of the video.")
+    end_s: float | None = Field(description="End in the video, in seconds; null for the end of the video.")
+    label: str | None = Field(None, description="The most probable choice; null if the chunk failed.")
+    probabilities: list[float] | None = Field(None, description="Probability of each choice, in their order.")
+    margin: float | None = Field(None, description="Difference between the two highest probabilities.")
+    code: str | None = Field(None, description="Code of the failure, as for jobs; null if the chunk has a label.")
+    message: str | None = Field(None, description="Message of the failure.")
 
 
 class ClassifyAnswer(ResponseModel):
     """The answer to one job; its fields are columns of `reelabel.result`."""
 
-    label: Annotated[str | None, Field(description="The most probable choice; null without choices.")]
-    choice_index: Annotated[
-        int | None, Field(description="Index of the label among the choices, from 0; null without choices.")
-    ]
-    probabilities: Annotated[
-        list[float] | None, Field(description="Probability of each choice, in their order; null without choices.")
-    ]
-    margin: Annotated[
-        float | None, Field(description="Difference between the two highest probabilities; null without choices.")
-    ]
-    entropy_nats: Annotated[
-        float | None,
-        Field(description="Entropy of the probabilities, at most ln(number of choices); null without choices."),
-    ]
-    text: Annotated[str | None, Field(description="The answer in words; null with choices, or with a schema.")]
-    data: Annotated[Any, Field(description="The answer as JSON; null without a schema.")]
-    finish_reason: Annotated[
-        Literal["stop", "length"] | None,
-        Field(description="Why the answer in words ended: stop, or length at max_tokens; null with choices."),
-    ]
-    output_tokens: Annotated[int | None, Field(description="Tokens of the answer in words; null with choices.")]
-    model: Annotated[str, Field(description="The model that answered.")]
-    spec_id: Annotated[str, Field(description="Id of the spec, the same as for runs with the same options.")]
-    sampler: Annotated[str, Field(description="The sampler that selected the frames.")]
-    routed_by: Annotated[
-        str, Field(description="Why a dense sampler was used: task, coverage or margin; otherwise empty.")
-    ]
+    label: str | None = Field(description="The most probable choice; null without choices.")
+    choice_index: int | None = Field(description="Index of the label among the choices, from 0; null without choices.")
+    probabilities: list[float] | None = Field(
+        description="Probability of each choice, in their order; null without choices."
+    )
+    margin: float | None = Field(description="Difference between the two highest probabilities; null without choices.")
+    entropy_nats: float | None = Field(
+        description="Entropy of the probabilities, at most ln(number of choices); null without choices."
+    )
+    text: str | None = Field(description="The answer in words; null with choices, or with a schema.")
+    data: Any = Field(description="The answer as JSON; null without a schema.")
+    finish_reason: Literal["stop", "length"] | None = Field(
+        description="Why the answer in words ended: stop, or length at max_tokens; null with choices."
+    )
+    output_tokens: int | None = Field(description="Tokens of the answer in words; null with choices.")
+    model: str = Field(description="The model that answered.")
+    spec_id: str = Field(description="Id of the spec, the same as for runs with the same options.")
+    sampler: str = Field(description="The sampler that selected the frames.")
+    routed_by: str = Field(description="Why a dense sampler was used: task, coverage or margin; otherwise empty.")
     frames_used: FramesUsed
     decode_method: DecodeMethod
     decode_note: DecodeNote
     source_fingerprint: SourceFingerprint
-    prompt_tokens: Annotated[int, Field(description="Tokens of the prompt, including the video.")]
-    cached_tokens: Annotated[int, Field(description="Prompt tokens served from the prefix cache.")]
-    chunks: Annotated[list[AnsweredChunk], Field(description="Empty unless chunk_s is given.")]
-    stage_ms: Annotated[
-        dict[str, float],
-        Field(description="Milliseconds by stage (those of chunks overlap); `other` is the rest, such as waiting."),
-    ]
-    total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
+    prompt_tokens: int = Field(description="Tokens of the prompt, including the video.")
+    cached_tokens: int = Field(description="Prompt tokens served from the prefix cache.")
+    chunks: list[AnsweredChunk] = Field(description="Empty unless chunk_s is given.")
+    stage_ms: dict[str, float] = Field(
+        description="Milliseconds by stage (those of chunks overlap); `other` is the rest, such as waiting."
+    )
+    total_ms: float = Field(description="Milliseconds from the whole request to its answer.")
 
 
 class Classifier:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -25,15 +25,13 @@ JOB_ID = "request"
 class VideoRequest(SettingsSection):
     """The video of a request, or a segment of it."""
 
-    video_uri: Annotated[
-        str | None,
-        Field(
-            description="As in a manifest; leave it out to upload the video.",
-            json_schema_extra={"maxLength": MAX_INLINE},
-        ),
-    ] = None
-    start_s: Annotated[float | None, Field(description="Start of the segment, in seconds.")] = None
-    end_s: Annotated[float | None, Field(description="End of the segment, in seconds.")] = None
+    video_uri: str | None = Field(
+        None,
+        description="As in a manifest; leave it out to upload the video.",
+        json_schema_extra={"maxLength": MAX_INLINE},
+    )
+    start_s: float | None = Field(None, description="Start of the segment, in seconds.")
+    end_s: float | None = Field(None, description="End of the segment, in seconds.")
 
 
 def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = True) -> Job:

@@ -17,6 +17,7 @@ export class LiveSession extends EventTarget {
   #socket = null;
   #seq = 0;
   #lostAt = 0;
+  #hasBegun = false; // on the present connection
   #isOver = false;
   #isFinishing = false;
   #open = new Map(); // questions by their ids, until they are answered
@@ -34,7 +35,7 @@ export class LiveSession extends EventTarget {
   }
 
   get isOpen() {
-    return Boolean(this.created) && this.#socket?.readyState === WebSocket.OPEN;
+    return this.#hasBegun && this.#socket.readyState === WebSocket.OPEN;
   }
 
   // Returns whether it was sent: nothing is while the connection is lost, or slower than the frames.
@@ -62,7 +63,7 @@ export class LiveSession extends EventTarget {
   // Ends the session once all questions are answered.
   finish() {
     this.#isFinishing = true;
-    if (!this.#send({ type: "video.done" })) this.close();
+    this.#send({ type: "video.done" });
   }
 
   close() {
@@ -73,15 +74,12 @@ export class LiveSession extends EventTarget {
   #connect() {
     const socket = new WebSocket(this.#address);
     socket.binaryType = "arraybuffer";
-    this.#socket = socket;
+    [this.#socket, this.#hasBegun] = [socket, false];
     socket.addEventListener("open", () => {
       const { session_id, resume_token } = this.created ?? {};
       const begins = { type: "session.config", speech_event: "response.audio", ...this.#config };
       const first = session_id ? { type: "session.resume", session_id, resume_token, last_seq: this.#seq } : begins;
       socket.send(JSON.stringify(first));
-      if (!session_id) return;
-      for (const query of this.#open.values()) socket.send(JSON.stringify({ ...query, again: true }));
-      if (this.#isFinishing) socket.send(JSON.stringify({ type: "video.done" }));
     });
     socket.addEventListener("message", ({ data }) => this.#receive(data));
     socket.addEventListener("close", ({ code }) => this.#lose(code));
@@ -113,9 +111,10 @@ export class LiveSession extends EventTarget {
   #dispatch(event, speech = null) {
     this.#seq = Math.max(this.#seq, event.seq);
     if (event.type === "session.created") {
-      const isFirst = !this.created;
-      [this.created, this.#lostAt] = [event, 0];
-      if (isFirst) for (const query of this.#open.values()) this.#send(query); // asked before there was a session
+      [this.created, this.#lostAt, this.#hasBegun] = [event, 0, true];
+      const again = event.is_resumed ? { again: true } : {};
+      for (const query of this.#open.values()) this.#send({ ...query, ...again }); // it may not have arrived
+      if (this.#isFinishing) this.#send({ type: "video.done" });
     }
     this.#forget(event);
     this.dispatchEvent(Object.assign(new Event("message"), { data: event, speech }));

@@ -20,6 +20,7 @@ from flows.serve.requests.handle import open_service
 from flows.serve.server import _Server
 from infra.settings import LiveSettings, ServerSettings, ServeSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
+from tasks.live.media import FrameReader
 from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.live import ServerLiveModel
 from tests.flows.serve.live.client import TOKEN, Client, send_frames
@@ -176,6 +177,27 @@ def test_a_connection_that_resumes_a_session_replaces_the_one_before(url):
         send_frames(again, [0])
         assert again.ask(choices=CHOICES)["frames_used"] == 1
         again.end()
+
+
+def test_a_session_that_is_full_takes_no_more_from_new_connections(url, monkeypatch):
+    may_decode, decode = threading.Event(), FrameReader.read
+    monkeypatch.setattr(FrameReader, "read", lambda reader, data: may_decode.wait(60) and decode(reader, data))
+    large = picture(0, kind="BMP").ljust(8 * 1024**2, b"\0")
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(url, {}))
+        resume = {name: client.created[name] for name in ("session_id", "resume_token")}
+        for _ in range(6):
+            client.send(large)
+        for _ in range(4):
+            client.socket.ping().wait(0.5)  # it has arrived
+            client = stack.enter_context(Client(url))
+            client.send({"type": "session.resume", "last_seq": 1, **resume})
+            assert client.last("session.created")["is_resumed"]
+            client.send(large)
+        may_decode.set()
+        client.send({"type": "session.stats"})
+        assert client.last("session.stats")["frames"] <= 7
+        client.end()
 
 
 @pytest.mark.system
