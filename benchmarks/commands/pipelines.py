@@ -123,6 +123,13 @@ def serve(
     model: Model = "tiny",
     folder: Folder = FOLDER,
     *,
+    url: Annotated[
+        str | None, typer.Option(help="Instead, upload clips to the service at this address, without a comparison.")
+    ] = None,
+    route: Annotated[Literal["classify", "analyze"], typer.Option(help="Route of the service at --url.")] = "classify",
+    token: Annotated[
+        str | None, typer.Option(envvar="REELABEL_SERVE_TOKEN", help="The token of the service at --url.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Send single questions to `reelabel serve`, and compare it with the flow on the same videos.
@@ -130,8 +137,16 @@ def serve(
     Exits with 1 if a target is missed.
     """
     counts = whole_numbers(concurrency, "--concurrency")
+    if url:
+        from benchmarks.serve.client import Service  # noqa: PLC0415
+        from benchmarks.serve.measure import measure_address  # noqa: PLC0415
+
+        with progress() as update:
+            service = Service(url.rstrip("/"), route, token)
+            tables, targets = measure_address(service, folder, counts, requests=requests, show=update)
+        raise typer.Exit(show(tables, targets=targets, as_json=json))
     with flow_services() as settings, progress() as update:
-        from benchmarks.serve import measure_serve  # noqa: PLC0415 - once Prefect is configured
+        from benchmarks.serve.measure import measure_serve  # noqa: PLC0415 - once Prefect is configured
 
         tables, targets = measure_serve(settings, folder, counts, requests=requests, model=model, show=update)
     raise typer.Exit(show(tables, targets=targets, as_json=json))
