@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +12,7 @@ import polars as pl
 from prefect import get_run_logger
 
 from infra.errors import PlanForeignError, PlanLostError
-from reelabel.errors import TransientError
+from reelabel.errors import ReelabelError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.text import pluralize
 from tasks.domain import RunSpec
@@ -266,6 +265,8 @@ def size_line(dataset: str, *, total: int, jobs: int, shards: int, model: str) -
 def finish_plan(database: Engine, objects: ObjectStore, plan: Plan, *, state: str) -> None:
     """Close a plan and remove its files, unless another run has done so."""
     if close_plan(database, plan.plan_id, state=state):
-        with suppress(TransientError):  # `reelabel maintain` removes what is left
+        try:
             for info in objects.list(plan.plan_uri):
                 objects.remove(info.uri)
+        except ReelabelError as error:  # an outage, or no right to remove files; `reelabel maintain` tries again
+            get_run_logger().warning("Files of the plan were not removed: %s", error.message)

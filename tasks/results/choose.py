@@ -17,7 +17,7 @@ from infra.errors import DatabaseUnavailableError
 from reelabel.errors import ConfigurationError
 from reelabel.text import shorten
 from sql.queries import read_query
-from tasks.database.temp_table import copy_data_frames, temp_job_table
+from tasks.database.temp_table import copy_data_frames, storable, temp_job_table
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def choose_jobs(
             _require_reader(connection)
         _NAMED.create(connection)
         _CHOSEN.create(connection)
-        copy_data_frames(connection, _NAMED, [pl.DataFrame({"job_id": named}, schema={"job_id": pl.String}).unique()])
+        ids = pl.DataFrame({"job_id": [*map(storable, named)]}, schema={"job_id": pl.String})
+        copy_data_frames(connection, _NAMED, [ids.unique()])
         connection.execute(text("SET TRANSACTION READ ONLY"))
         unknown = tuple(connection.execute(_UNKNOWN).scalars())
         connection.execute(text("SELECT set_config('statement_timeout', :ms, true)"), {"ms": str(int(timeout_s * 1e3))})

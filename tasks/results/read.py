@@ -37,6 +37,7 @@ from tasks.database.tables import (
     RESULT_HISTORY,
     RUN,
 )
+from tasks.database.temp_table import storable
 from tasks.domain.chunks import MARK
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, in
         found = union(
             *(
                 select(table.c.dataset, table.c.job_id).where(
-                    table.c.dataset == func.any(datasets), table.c.job_id == func.any(list(job_ids))
+                    table.c.dataset == func.any(datasets), table.c.job_id == func.any([*map(storable, job_ids)])
                 )
                 for table in (RESULT, DESCRIPTION, FAILURE)
             )

@@ -118,10 +118,10 @@ def test_a_number_is_not_accepted_as_a_time(value):
 
 
 def test_reasons_are_counted_and_unknown_ids_listed(choose):
-    chosen = choose(named=["nobody", "sure", "sure", "anybody"], failed=True, missing=True)
+    chosen = choose(named=["nobody", "sure", "sure", "no\0", "anybody"], failed=True, missing=True)
 
     assert chosen.reasons == {"missing": 2, "labelled": 1, "video_missing": 1, "no_frames": 1}
-    assert chosen.unknown == ("anybody", "nobody")
+    assert chosen.unknown == ("anybody", "nobody", "no\ufffd")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_labels_and_ids_are_counted(db, run):
     assert list(count_labels(db, SCOPE).items()) == [("yes", 3), ("no", 2)]
     assert count_outcomes(db, SCOPE) == (6, 1)
     assert count_ids_by_dataset(db, ["a", "b", "f", "z", "nobody"]) == {"d": 3, "e": 3}
-    assert count_ids_by_dataset(db, ["nobody"]) == {}
+    assert count_ids_by_dataset(db, ["nobody", "no\0"]) == {}
 
 
 def test_as_many_rows_are_read_as_are_asked_for_in_the_order_of_ids(db, run):
