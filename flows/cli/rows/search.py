@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import polars as pl
 import typer
@@ -36,6 +36,8 @@ from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_ima
 from tasks.search.searcher import Searcher
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     import numpy.typing as npt
 
@@ -51,7 +53,7 @@ _SHEET_PIXELS = 300 * 220 * 4
 _FRAME_S = 0.001
 # Checking the results must not take longer than the search: do not wait for a server that is down.
 _MAX_CONCURRENT_LOOKS = 16
-_GONE = "gone"
+_GONE, _REPLACED = "gone", "replaced"
 
 
 class SearchOptions(BaseModel):
@@ -273,7 +275,7 @@ def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
         found = dict(zip(uris, threads.map(current, uris), strict=True))
     states = {_GONE: _GONE, None: None}
     pairs = zip(map(found.get, jobs["video_uri"]), jobs["source_fingerprint"], strict=True)
-    shown = [states.get(now, "unchanged" if now == then else "replaced") for now, then in pairs]
+    shown = [states.get(now, "unchanged" if now == then else _REPLACED) for now, then in pairs]
     return jobs.with_columns(video_state=pl.Series(shown, dtype=pl.String))
 
 
@@ -285,7 +287,7 @@ def _print_table(found: _QueryResult, *, title: str) -> None:
     cells = []
     for row in found.rows.iter_rows(named=True):
         job = row["job_id"] if row["jobs"] == 1 else f"{row['job_id']} and {row['jobs'] - 1:,} more"
-        state = f" ({row['video_state']})" if row["video_state"] in {_GONE, "replaced"} else ""
+        state = f" ({row['video_state']})" if row["video_state"] in {_GONE, _REPLACED} else ""
         cells.append((row["score"], f"{row['time_s']:.3f} s", job, row["video_uri"] + state))
     OUT.print(make_table(("score", "time", "job", "video"), cells, title=title))
     print_line(f"{pluralize(len(found.rows), 'moment')} of {pluralize(found.result.rows, 'frame')}.")
@@ -301,7 +303,7 @@ def fetch_pictures(found: pl.DataFrame, settings: Settings) -> tuple[Picture, ..
             uri, time_s = row["video_uri"], row["time_s"]
             lines = (f"{row['score']:.3f}   {time_s:.3f} s", row["job_id"], uri.rpartition("/")[2])
             try:
-                image = scale(_fetch_frame(reader, uri, time_s, sampling), box_px=_BOX_PX)
+                image = scale(_fetch_frame(reader, row, sampling), box_px=_BOX_PX)
             except ReelabelError as error:
                 pictures.append(Picture(lines=lines, error=error.message))
             else:
@@ -315,8 +317,10 @@ def _require_whole_uri(uri: str) -> None:
         raise VideoRefusedError("No frame: the video was given as a signed or inline URI, which is not stored.")
 
 
-def _fetch_frame(reader: VideoReader, uri: str, time_s: float, sampling: Sampling) -> npt.NDArray[np.uint8]:
+def _fetch_frame(reader: VideoReader, row: Mapping[str, Any], sampling: Sampling) -> npt.NDArray[np.uint8]:
     """Fetch the frame of a moment; shape (H, W, 3)."""
-    _require_whole_uri(uri)
-    info = stat_video(reader.objects, uri)
-    return reader.fetch(info, sampling, segment=Segment.of(time_s, time_s + _FRAME_S)).frames[0]
+    _require_whole_uri(row["video_uri"])
+    if row["video_state"] == _REPLACED:
+        raise VideoRefusedError("No frame: the video was replaced after it was described; describe it again.")
+    info = stat_video(reader.objects, row["video_uri"])
+    return reader.fetch(info, sampling, segment=Segment.of(row["time_s"], row["time_s"] + _FRAME_S)).frames[0]

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 from sqlalchemy import insert
 
+from flows.cli.rows.search import fetch_pictures
 from infra.embedded import export
+from infra.settings import Settings
 from reelabel.seal import Seal
 from reelabel.sources.opened import stat_video
 from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
@@ -196,6 +198,7 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
     world.add("c.mp4", [RED])
     world.jobs[2]["video_uri"] = "https://videos.example/c.mp4?..."
     world.jobs[0]["video_uri"], world.jobs[1]["video_uri"] = str(clip), str(tmp_path / "gone\x1b\n.mp4")
+    world.jobs[0]["source_fingerprint"] = stat_video(world.objects, str(clip)).fingerprint
     describe(db, world)
     keep_texts(world)
     sheet = tmp_path / "found.png"
@@ -205,6 +208,17 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
     assert completed.returncode == 0, completed.stderr
     assert "\x1b" not in completed.stdout
     assert Image.open(sheet).width == 1280
+
+
+def test_no_frame_of_another_video_is_shown_as_one_that_was_found(make_clip, tmp_path):
+    facts = {"video_uri": str(make_clip("red.mp4")), "score": 0.9, "time_s": 0.0, "job_id": "a"}
+    rows = pl.DataFrame([facts | {"video_state": state} for state in ("unchanged", "replaced")])
+
+    unchanged, replaced = fetch_pictures(rows, Settings(home=tmp_path))
+
+    assert (unchanged.image is not None, unchanged.error) == (True, "")
+    assert replaced.image is None
+    assert replaced.error == "No frame: the video was replaced after it was described; describe it again."
 
 
 @pytest.mark.parametrize(
