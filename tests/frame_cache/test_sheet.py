@@ -24,6 +24,11 @@ def test_frames_of_any_size_are_shown(size):
     assert (255, 0, 0) in colours_of(draw_sheet("red", "", [Section(pictures=(Picture(image=red),))]))
 
 
+@pytest.mark.parametrize(("aspect", "size"), [(1.0, (320, 180)), (0.5, (320, 360)), (0.25, (178, 400))])
+def test_a_frame_is_as_large_as_its_box_allows(aspect, size):
+    assert scale(np.zeros((90, 160, 3), np.uint8), pixel_aspect=aspect, box_px=(320, 400)).size == size
+
+
 def test_hostile_texts_and_errors_stay_in_their_places():
     texts = ("a\nb\x1b[2J", "x" * 100_000, "\u202eabc", "")
     pictures = tuple(Picture(lines=texts, error="gone " * 1000) for _ in range(5))
