@@ -39,6 +39,7 @@ def demo(
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
 ) -> None:
+    """Run a complete example on generated clips: services, deployment, answers, summary."""
 
     def make(folder: Path, uri_prefix: str) -> pl.DataFrame:
         from tasks.demo.clips import make_demo  # noqa: PLC0415

@@ -6,7 +6,6 @@ stopped by Ctrl-C, within ten seconds, or at once by a second one; 143 by SIGTER
 
 from __future__ import annotations
 
-import inspect
 import os
 from importlib import import_module
 from importlib.metadata import version
@@ -25,8 +24,7 @@ _ENGINE = "reelabel-engine"
 class Command(NamedTuple):
     """A command as `--help` lists it.
 
-    Its module, imported on use, has a function of the same name, whose docstring continues the summary, or several in
-    a Typer app `commands`.
+    Its module, imported on use, has a function of the same name, or several in a Typer app `commands`.
     """
 
     module: str
@@ -122,8 +120,7 @@ def _load(name: str, command: Command) -> Any:  # noqa: ANN401 - Typer's own typ
     if commands := getattr(module, "commands", None):
         app.add_typer(commands, name=name, help=command.summary, no_args_is_help=True)
     else:
-        function = getattr(module, name.replace("-", "_"))
-        app.command(name, help=f"{command.summary}\n\n{inspect.getdoc(function)}")(function)
+        app.command(name)(getattr(module, name.replace("-", "_")))
     found = get_group(app).commands[name]
     for each in getattr(found, "commands", {name: found}).values():
         add_shared_options(each)

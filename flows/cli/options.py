@@ -35,8 +35,7 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """End a command's help with an example."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        about = inspect.getdoc(function)
-        function.__doc__ = f"{about}\n\n" * bool(about) + f"[dim]Example:[/dim] {text}"
+        function.__doc__ = f"{inspect.getdoc(function)}\n\n[dim]Example:[/dim] {text}"
         return function
 
     return add

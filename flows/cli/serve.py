@@ -35,6 +35,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
+    """Answer single requests and live sessions over HTTP until Ctrl-C."""
     options = {"host": host, "port": port, "without_token": without_token}
     overrides = {name: value for name, value in options.items() if value is not None}
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as started:

@@ -56,6 +56,7 @@ def evaluate(
     options: Any,  # noqa: ANN401 - the fields of a request
     json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
 ) -> None:
+    """Compare samplers, frame counts and models on a manifest with known answers."""
     if json not in {None, _PRINTED}:
         require_parent_folder(str(json))
     uri = absolute_uri(manifest)
@@ -89,6 +90,7 @@ def calibrate(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
+    """Fit a temperature on known answers so that confidence matches accuracy."""
     uri = absolute_uri(manifest)
     with open_database(store=True, login=Role.WRITER) as (settings, engine):
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))

@@ -76,7 +76,10 @@ def live(  # noqa: PLR0913 - a command's options
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
 ) -> None:
-    """Exits with 1 if a question gets no answer."""
+    """Ask questions about a camera, a stream or a file in real time.
+
+    Exits with 1 if a question gets no answer.
+    """
     options = LiveOptions(
         source=source,
         questions=tuple(ask),

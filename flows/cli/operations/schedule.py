@@ -59,9 +59,11 @@ def deploy(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
 ) -> None:
-    """For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
+    """Create or update the Prefect deployments.
+
+    For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
     as deployed, as do pauses and schedules set in Prefect.
-    """  # noqa: D205, E501 - continues the summary
+    """
     assignments, configured = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(configured, frozenset({ServiceName.PREFECT}))
     manifests = (with_nightly(configured, nightly).nightly.manifest, configured.describe.nightly_manifest)
@@ -116,7 +118,10 @@ def catch_up(
         bool, typer.Option("--dry-run", help="List the scheduled runs; start none. Exit 1 if one is certain to fail.")
     ] = False,
 ) -> None:
-    """Exits with 1 if one fails."""
+    """Run missed scheduled runs of classify/nightly, oldest first.
+
+    Exits with 1 if one fails.
+    """
     first, last = _day("--since", since), _day("--until", until) if until else None
     if last and last < first:
         raise ConfigurationError(f"--until {until} is before --since {since}; swap them.")
@@ -184,6 +189,7 @@ def _day(option: str, text: str) -> date:
 def maintain(
     *, dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False
 ) -> None:
+    """Apply the retention settings and close the rows of lost runs."""
     with running_with_prefect(*OF_A_RUN) as settings:
         from flows.maintain import apply_retention  # noqa: PLC0415 - see prefect_ready
 

@@ -48,7 +48,10 @@ _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 @example("reelabel up")
 def up() -> None:
-    """They are Postgres, an S3 server, a Prefect server and its worker. The database's schema is upgraded."""
+    """Start the embedded services and leave them running.
+
+    They are Postgres, an S3 server, a Prefect server and its worker. The database's schema is upgraded.
+    """
     remove_stale_folders()
     needed = ""
     with running_services(*ServiceName, keep=True) as started:
@@ -67,6 +70,7 @@ def up() -> None:
 
 @example("reelabel prepare")
 def prepare() -> None:
+    """Upgrade the database's schema and create the store's bucket."""
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings, startup_errors():
         prepare_database(settings.database)
         print_line(f"The database is at schema {head()}.")
@@ -79,6 +83,7 @@ def prepare() -> None:
 def down(
     *, force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False
 ) -> None:
+    """Stop the embedded services; their data remains."""
     settings = load_settings()
     Home(settings.home).require_private()
     if not force and in_use(settings.home):
@@ -94,7 +99,10 @@ def down(
 
 @example("reelabel doctor")
 def doctor() -> None:
-    """Exits with 2 if a check fails."""
+    """Check the installation and its services, and suggest fixes.
+
+    Exits with 2 if a check fails.
+    """
     settings, faults = load_settings(), 0
     for check in (*run_checks(with_running_services(settings)), *backend_of(settings).diagnose(settings)):
         faults += not check.ok
@@ -114,6 +122,7 @@ def config(
         ),
     ] = "toml",
 ) -> None:
+    """Print every setting with its value and meaning; secrets are masked."""
     require_format(form, "toml", "markdown")
     if form == "markdown":
         print(settings_page(), end="")  # noqa: T201 - may be saved as a file

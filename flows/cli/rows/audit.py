@@ -37,7 +37,10 @@ def audit(
     raw: Raw = False,
     manifest: Annotated[str | None, typer.Option(help="Where the run's manifest is now, if it was moved.")] = None,
 ) -> None:
-    """Exits with 1 if not."""
+    """Check that every job of a run's manifest has exactly one outcome.
+
+    Exits with 1 if not.
+    """
     if raw and not (listing and listing.endswith(".csv")):
         raise ConfigurationError("--raw is for --list with a .csv file; the other formats never change texts.")
     if listing:

@@ -30,6 +30,7 @@ def diff(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
 ) -> None:
+    """Compare the labels and margins of two runs; answers in words are left out."""
     with open_database() as (_, engine):
         row = find_run(engine, run)
         before = find_run(engine, earlier) if earlier else None

@@ -39,7 +39,10 @@ def duplicates(
     form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     raw: Raw = False,
 ) -> None:
-    """Exits with 1 if there are none."""
+    """List groups of described videos that show the same thing, however they are encoded.
+
+    Exits with 1 if there are none.
+    """
     check_format(form, raw=raw)
     with open_database(store=True) as (settings, engine):
         rows, compared = _find(settings, DatabaseCatalogue(engine), similarity, dataset, task, model)

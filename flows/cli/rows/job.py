@@ -86,7 +86,10 @@ def job(
         ),
     ] = None,
 ) -> None:
-    """Prints its outcomes by run and spec, its question, and the times of its frames."""
+    """Show everything about one job, with its frames.
+
+    Prints its outcomes by run and spec, its question, and the times of its frames.
+    """
     require_format(form, "table", "json")
     if sheet:
         require_sheet(sheet)

@@ -38,6 +38,7 @@ def report(
         str | None, typer.Option(help="Instead of a run, a live session: its id, a prefix of it, or 'last'.")
     ] = None,
 ) -> None:
+    """Write a self-contained HTML page about a run."""
     if session is not None and (run != "last" or job):
         raise ConfigurationError("--session takes no run and no --job.")
     if out:

@@ -82,6 +82,7 @@ def results(
     ] = False,
     raw: Raw = False,
 ) -> None:
+    """Print the labels, answers in words or descriptions, and the failures of a run."""
     if (form == FIFTYONE) != (folder is not None):
         raise ConfigurationError(f"--format {FIFTYONE} and --folder go together; give both or neither.")
     if form in {LABEL_STUDIO, FIFTYONE}:

@@ -122,7 +122,10 @@ def search(
     options: SearchOptions,
     raw: Raw = False,
 ) -> None:
-    """Exits with 1 if nothing is found."""
+    """Search described videos by text, image or example.
+
+    Exits with 1 if nothing is found.
+    """
     options = options.model_copy(update={"text": text})
     options.check(raw=raw)
     with open_database(store=True) as (settings, engine):

@@ -52,7 +52,10 @@ def backfill(
     ] = False,
     id_file: IdFile = None,
 ) -> None:
-    """Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them."""
+    """Rerun selected jobs, by id or by outcome.
+
+    Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
+    """
     ids = _read_ids(options.ids, options.ids_file)
     if not ids and options.selection.is_empty:
         raise ConfigurationError(
@@ -85,7 +88,10 @@ def backfill(
 def reference(
     run: Run, *, remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False
 ) -> None:
-    """Without a mark, they use that of the last run of the whole manifest."""
+    """Mark a run as the reference of its manifest: backfills use its spec.
+
+    Without a mark, they use that of the last run of the whole manifest.
+    """
     with open_database(login=Role.WRITER) as (_, writer):
         row = find_run(writer, run)
         mark_reference(writer, row["run_id"], is_reference=not remove)

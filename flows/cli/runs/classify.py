@@ -72,6 +72,7 @@ def classify(
     dry_run: DryRun = False,
     id_file: IdFile = None,
 ) -> None:
+    """Label the jobs of a manifest, or ask one question about each video of a folder; valid labels are skipped."""
     if session is not None:
         if source or prompt or choices or dry_run or options.keep_going:
             raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")

@@ -23,7 +23,10 @@ def describe(
     options: Any,  # noqa: ANN401 - the fields of a request
     id_file: IdFile = None,
 ) -> None:
-    """With another label set or method, cached embeddings are reused and nothing is decoded."""
+    """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
+
+    With another label set or method, cached embeddings are reused and nothing is decoded.
+    """
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
     raise typer.Exit(run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **dict(options)), id_file))

@@ -53,6 +53,7 @@ _RECENT = timedelta(days=7)
 def status(
     *, watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False
 ) -> None:
+    """Show services, recent runs, failures and how to fix them."""
     settings = load_settings()
     if not watch:
         OUT.print(_overview(settings), crop=False)  # a command is complete however narrow the terminal is

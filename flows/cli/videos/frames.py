@@ -70,6 +70,7 @@ def frames(  # noqa: PLR0913 - a command's options
         ),
     ] = None,
 ) -> None:
+    """Show which frames of a video the model would see."""
     if not video:
         raise ConfigurationError("No video given; use a path or a URI.")
     if every and (sampling.num_frames or sampling.sampler):

@@ -65,6 +65,7 @@ def prompt(
     overrides: QuestionOptions,
     json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
+    """Print the exact prompt of a job, token by token; no weights are loaded."""
     manifest = absolute_uri(manifest) if manifest else _last_manifest()
     with running_services(ServiceName.S3) as settings:
         shown = _render(job_id, manifest, overrides, settings)

@@ -23,7 +23,10 @@ def replay(
     *,
     out: Annotated[str | None, typer.Option(help="File to write. Default: reelabel-replay-VIDEO.html.")] = None,
 ) -> None:
-    """A slider sets the number of frames; the page shows them, and what must be decoded."""
+    """Write a page that replays the frames that keyframes and uniform sampling take from a video.
+
+    A slider sets the number of frames; the page shows them, and what must be decoded.
+    """
     if out:
         require_parent_folder(out)
     with running_store(video) as settings:

@@ -16,6 +16,7 @@ from reelabel.sampling.registry import samplers as registered
 def samplers(
     *, json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False
 ) -> None:
+    """List the frame samplers and their options."""
     rows = []
     for spec in registered().values():
         options = ["num_frames"] * spec.uses_num_frames
