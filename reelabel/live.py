@@ -36,6 +36,8 @@ _PATH = "/v1/video/chat/stream"
 _OPEN_S = 10.0
 _RETRY_S = 0.5
 _MAX_EVENT_BYTES = 2**24
+_TOO_LONG = 1009  # the code with which WebSockets refuse a message (RFC 6455)
+_NO_EVENT = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # of JSON that is no event
 # Status codes of servers without this WebSocket.
 _NO_ROUTE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 
@@ -61,6 +63,7 @@ class LiveClient:
             ConfigurationError: The address is invalid.
         """
         self.session: dict[str, Any] = {}
+        self._known, self._resume_s = dict[str, str](), 0.0
         self.resumed = 0
         self.is_lost = False
         self._url, self._config = _socket_url(url), config
@@ -138,13 +141,19 @@ class LiveClient:
             await self._socket.close()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield events until the session has ended or is lost; `data` of an event is speech that is sent as bytes."""
+        """Yield events until the session has ended or is lost; `data` of an event is speech that is sent as bytes.
+
+        Raises:
+            ConfigurationError: The server sent what is no event, or one side a message that the other finds too long.
+        """
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - an optional dependency
 
         while True:
             try:
                 event = await self._next()
-            except (ConnectionClosed, OSError):
+            except (ConnectionClosed, OSError) as error:
+                if isinstance(error, ConnectionClosed) and error.sent and error.sent.code == _TOO_LONG:
+                    raise ConfigurationError(f"A message of the session at {self._url} is too long.") from None
                 if await self._resume():
                     continue
                 self.is_lost = True
@@ -158,13 +167,18 @@ class LiveClient:
 
     async def _next(self) -> dict[str, Any]:
         assert self._socket
-        event: dict[str, Any] = json.loads(await self._socket.recv())
-        if event["type"] == "response.audio":
-            event["data"] = await self._socket.recv()
-        self._seq = max(self._seq, event["seq"])
-        if event["type"] == "session.created":
-            self.session = event
-        self._track_query(event)
+        try:
+            event: dict[str, Any] = json.loads(await self._socket.recv())
+            if event["type"] == "response.audio":
+                event["data"] = await self._socket.recv()
+            self._seq = max(self._seq, event["seq"])
+            if event["type"] == "session.created":
+                self._known = {name: event[name] for name in ("session_id", "resume_token")}
+                self._resume_s, self.session = float(event["resume_s"]), event
+            self._track_query(event)
+        except _NO_EVENT:
+            await self.close()
+            raise ConfigurationError(f"{self._url} sent a message that is no event of a live session.") from None
         return event
 
     def _track_query(self, event: dict[str, Any]) -> None:
@@ -197,12 +211,11 @@ class LiveClient:
     async def _resume(self) -> bool:
         """Connect again, and send again what may not have arrived; return False if the session is lost."""
         self._is_connected = False
-        deadline_s = time.monotonic() + self.session["resume_s"]
-        known = {name: self.session[name] for name in ("session_id", "resume_token")}
+        deadline_s = time.monotonic() + self._resume_s
         while time.monotonic() < deadline_s:
             await asyncio.sleep(_RETRY_S)
             try:
-                self._socket = await self._connect({"type": "session.resume", **known, "last_seq": self._seq})
+                self._socket = await self._connect({"type": "session.resume", **self._known, "last_seq": self._seq})
             except _UnavailableError:
                 continue
             except ConfigurationError:

@@ -275,6 +275,30 @@ def test_a_fatal_error_ends_a_session_that_has_no_events_any_more(seq, is_lost):
 
 
 @pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        pytest.param(b"\xff", "is no event", id="bytes"),
+        pytest.param([1], "is no event", id="a list"),
+        pytest.param({"seq": 1}, "is no event", id="without a type"),
+        pytest.param({"type": [], "seq": 2}, "is no event", id="a list as its type"),
+        pytest.param({"type": "pong", "seq": "2"}, "is no event", id="a text as its number"),
+        pytest.param({"type": "pong", "seq": 2, "query_id": [1]}, "is no event", id="a list as an id"),
+        pytest.param(CREATED | {"resume_s": None}, "is no event", id="created without a time"),
+        pytest.param({"type": "pong", "seq": 2, "text": "x" * 2**24}, "is too long", id="too long"),
+    ],
+)
+def test_a_message_that_cannot_be_read_ends_a_session_in_one_sentence(message, reason):
+    async def talk():
+        scripts = [[1, CREATED, message if isinstance(message, bytes) else json.dumps(message).encode(), 1]] * 2
+        async with serving(*scripts) as server, LiveClient(server.url) as client:
+            with pytest.raises(ConfigurationError, match=reason):
+                _ = [event async for event in client]
+            assert client.resumed == 0
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize(
     ("handshake", "script", "message"),
     [
         pytest.param(refusing(401), [], "refuses the connection: its token is missing or wrong", id="token"),

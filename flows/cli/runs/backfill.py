@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.console import print_line
+from flows.cli.console import print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, running_with_prefect
 from flows.cli.options import IdFile, Run, example, with_backfill
 from flows.cli.runs.run import require_deployment, run_locally, submit, watch_submitted
@@ -78,7 +78,7 @@ def backfill(
             code = _forecast(request, settings, is_submitted=submit, wait=wait, again=again)
         elif submit:
             print_line(earlier.name_specs(None))
-            code = _submit(request.parameters, settings, wait=wait)
+            code = _submit(request.parameters, settings, wait=wait, id_file=id_file)
         else:
             code = run_locally(request, id_file)
     raise typer.Exit(code)
@@ -164,10 +164,14 @@ def _forecast(request: BackfillRequest, settings: Settings, *, is_submitted: boo
     return print_forecast(found, again=again)
 
 
-def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
+def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool, id_file: str | None) -> int:
     _require_worker(settings, wait=wait)
+    if id_file is not None:
+        require_parent_folder(id_file)
     with running_with_prefect(*ServiceName) as started:
         run_id = submit(_DEPLOYMENT, parameters)
+        if id_file is not None:
+            Path(id_file).write_text(f"{run_id}\n")
         if wait:
             watch_submitted(run_id, started)
             return print_summary(started, run_id)

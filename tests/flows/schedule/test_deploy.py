@@ -297,10 +297,13 @@ def test_a_deployed_backfill_runs_on_the_worker(environment, tmp_path):
     assert reelabel(environment, "deploy").returncode == 0
     of_it = ["--manifest", str(tmp_path / "manifest.parquet"), "--dataset", "deployed", "--submit", "--wait"]
 
-    by_command = reelabel_process(environment, "backfill", "--ids", "clip-0001-colour", "--force", *of_it)
+    by_command = reelabel_process(
+        environment, "backfill", "--ids", "clip-0001-colour", "--force", "--id-file", str(tmp_path / "id"), *of_it
+    )
     failed = reelabel_process(environment, "backfill", "--ids", "nobody", *of_it)
 
     assert "1 (1 label, 0 failures)" in by_command.stdout, by_command.stderr
+    assert (tmp_path / "id").read_text().strip() in by_command.stdout
     assert failed.returncode == 1
     assert "run_failed: The run failed:" in failed.stderr
     assert "1 job id is not in the manifest: nobody" in " ".join(failed.stderr.split())
