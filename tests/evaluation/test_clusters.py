@@ -42,7 +42,9 @@ def test_the_design_effect_is_how_much_clusters_inflate_the_variance(values, clu
 
 
 @pytest.mark.parametrize("clusters", [PAIRS[[0, 2, 1, 3, 0, 2]], np.arange(6, dtype=np.uint64), np.zeros(6, np.uint64)])
-@pytest.mark.parametrize("values", [[1, 0, -1, 1, 1, 0], [1] * 6, [0] * 6, [0, 0, 1, 1, -1, -1]])
+@pytest.mark.parametrize(
+    "values", [[1, 0, -1, 1, 1, 0], [1] * 6, [0] * 6, [0, 0, 1, 1, -1, -1], [3, 1, 3, 1, 4, 5], [2, 2, 2, 1, -1, 3]]
+)
 def test_the_design_effects_of_more_and_more_values_are_those_of_each(values, clusters):
     numbers, counts = np.array(values, np.float64), range(1, len(values) + 1)
 

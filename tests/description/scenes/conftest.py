@@ -16,12 +16,14 @@ from tasks.description.scenes.footage import Footage
 
 
 @lru_cache(maxsize=32)
-def encode(suffix, shots, gop, *, flash=None, flash_frames=1, gap=None, scenecut="0", hold=4, fps=25, brightness=1.0):
+def encode(
+    suffix, shots, gop, *, flash=None, flash_frames=1, gap=None, scenecut="0", hold=4, step_px=1, fps=25, brightness=1.0
+):
     """Encode shots of some lengths, at 25 frames a second.
 
     From `flash` on, some frames are white; at `gap`, the clock jumps by 10 s.
 
-    Pictures move by a pixel every `hold` frames.
+    Pictures move by `step_px` every `hold` frames.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"clip{suffix}"
@@ -34,7 +36,7 @@ def encode(suffix, shots, gop, *, flash=None, flash_frames=1, gap=None, scenecut
                 scene = np.random.default_rng(shot).integers(0, 256, (6, 9, 3), np.uint8) // (1 + shot % 2)
                 still = np.asarray(Image.fromarray(scene).resize((96, 64), Image.Resampling.BICUBIC))
                 for frame in range(length):
-                    picture = np.roll(still, frame // hold, axis=1)
+                    picture = np.roll(still, step_px * (frame // hold), axis=1)
                     is_flash = flash is not None and flash <= number < flash + flash_frames
                     picture = (np.full_like(picture, 255) if is_flash else picture) * brightness
                     picture = picture.astype(np.uint8)

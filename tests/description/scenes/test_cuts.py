@@ -61,6 +61,10 @@ def test_a_flash_is_no_cut(shots, look, frames):
     assert frames_of(find_cuts(look(shots(60, 40, flash=25, flash_frames=frames)))) == [60]
 
 
+def test_fast_motion_is_no_cut(shots, look):
+    assert frames_of(find_cuts(look(shots(60, gop=1, hold=1, step_px=13)))) == []
+
+
 def test_cuts_at_keyframes_of_equal_distance_are_found_where_they_show_another_picture(shots, look):
     """As of slides of equal length, by an encoder that starts a GOP at each second one."""
     footage = look(shots(75, 75, 75, 75, gop=75, hold=1000))
