@@ -167,7 +167,7 @@ def test_it():
 
 
 @pytest.mark.system
-def test_a_series_ends_with_a_table_and_goes_on_from_the_outcomes_it_has(tmp_path):
+def test_a_series_ends_with_a_table_and_goes_on_from_the_outcomes_it_has_but_what_it_is_to_try_again(tmp_path):
     kept = tmp_path / "outcomes.jsonl"
     command = [sys.executable, "-m", "tools.mutants", "--room", "tasks/search/codes.py", "--processes", "1"]
     command += ["--outcomes", kept]
@@ -180,3 +180,7 @@ def test_a_series_ends_with_a_table_and_goes_on_from_the_outcomes_it_has(tmp_pat
     assert json.loads(line)["test"].startswith("tests/search/")
     assert first.endswith(again)
     assert kept.read_text() == f"{line}\n"
+
+    kept.write_text(line.replace('"noticed"', '"MISSED"') + "\n")
+    retried = subprocess.check_output([*command, "--count", "1", "--again"], cwd=ROOT, text=True)
+    assert "| tasks/search | 1 | 100% | 0 | 0 |" in retried

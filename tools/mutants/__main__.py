@@ -185,18 +185,22 @@ def as_table(outcomes: list[Outcome]) -> str:
 
 
 def main(
+    *,
     count: Annotated[int, typer.Option(min=1, help="How many faults.")] = 300,
     seed: Annotated[int, typer.Option(help="Which ones.")] = 1,
     processes: Annotated[int, typer.Option(min=1, help="How many are tried at the same time.")] = 2,
     seconds: Annotated[float, typer.Option(min=1, help="The longest that tests of one fault may take.")] = 90,
     room: Annotated[list[str] | None, typer.Option(help="Folder or file of the code; may be repeated.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Try again what was missed or out of time.")] = False,
     outcomes: Annotated[
         Path | None, typer.Option(help="File that keeps them.", show_default="mutants-SEED.jsonl")
     ] = None,
 ) -> None:
     """Write small faults into the code at random; list those that its tests do not notice."""
     path = outcomes or Path(f"mutants-{seed}.jsonl")
-    known = read_outcomes(path)
+    known = {
+        mutant: outcome for mutant, outcome in read_outcomes(path).items() if outcome.result == "noticed" or not again
+    }
     mutants = choose(count, seed, tuple(room or ROOMS))
     tried = [known[mutant] for mutant in mutants if mutant in known]
     if pending := [mutant for mutant in mutants if mutant not in known]:
