@@ -32,6 +32,8 @@ def test_an_engine_that_began_to_start_before_the_run_is_held_since_then():
     row |= {"bottleneck": "", "videos_rewritten": 0, "cost": None}
 
     assert RunCost.of_run(row).held_ms == 50_000
+    never_waited = {part: ms for part, ms in WALL_MS.items() if part != "engine start"}
+    assert RunCost.of_run(row | {"wall_ms": never_waited}).ahead_ms == 38_000
     assert dict(cost_lines(row)) == {
         "jobs per second": "10.0 after engine start; 7,200 per engine-hour held, including start",
         "engine": "38.0 s to start, 30.0 s of them before the run needed it, then 60% answering; "

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from reelabel.result import Frames
 from tasks.frame_cache.sheet import Picture, Section, draw_sheet, picture_frames, scale
@@ -76,6 +77,13 @@ def test_a_frame_that_is_shown_several_times_is_marked():
 
     assert (179, 38, 30) not in colours_of(single)
     assert (179, 38, 30) in colours_of(double)
+
+
+def test_a_picture_that_is_missing_takes_the_place_of_a_wide_one():
+    shown, missing = Picture(image=Image.new("RGB", (320, 200))), Picture(error="gone")
+    sheets = [draw_sheet("", "", [Section(pictures=(picture,))], cell_px=320) for picture in (shown, missing)]
+
+    assert sheets[0].size == sheets[1].size
 
 
 def test_pictures_are_in_rows_below_the_heading_of_their_section():
