@@ -80,6 +80,17 @@ def test_a_dissolve_over_two_frames_is_one_change():
     assert len(detect_scenes("ema", chunks_of(vectors)).changes) == 1
 
 
+def test_the_average_of_a_scene_forgets_a_tenth_at_each_frame():
+    vectors = scenes_of([6, 4], noise=0.2)
+    average = vectors[0]
+    for vector in vectors[1:6]:
+        average = unit([0.9 * average + 0.1 * vector])[0]
+
+    [change], _ = detect_ema(chunks_of(vectors), threshold=0.6)
+
+    assert change.score == pytest.approx(1 - vectors[6] @ average, abs=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_published_method_equals_its_formulas_with_its_repeats(seed):
     chunks = chunks_of(scenes_of([9, 20, 11, 2, 30], seed=seed), per_chunk=16)
