@@ -8,7 +8,7 @@ import pytest
 from benchmarks.extraction.loaders import FileParts
 from reelabel.decode import read_index as reading
 from reelabel.decode.read_index import read_index
-from reelabel.errors import FallbackRequired, InvalidReplyError
+from reelabel.errors import FallbackRequired, InvalidReplyError, VideoTooLargeError
 from reelabel.index import VideoIndex
 from reelabel.options import Limits
 from reelabel.pool.packing import pack, unpack
@@ -68,6 +68,15 @@ def test_keyframes_that_no_index_lists_are_those_of_the_packets_unless_the_file_
     assert (small.kind, small.is_listed, small.keyframes) == ("packets", True, 4)
     assert (large.is_listed, large.keyframes, large.info) == (False, 0, small.info)
     assert small.note == large.note == "the file is cut short, so what is left of it must be counted"
+
+
+def test_more_packets_than_the_limit_of_frames_are_not_listed(make_clip):
+    clip = make_clip("clip.mkv", frames=48)
+
+    with open_video_file(clip) as file:
+        assert read_index(file, Limits(max_frames=48), lists="frames")[0].total_frames == 48
+        with pytest.raises(VideoTooLargeError, match="has more than 47 frames"):
+            read_index(file, Limits(max_frames=47), lists="frames")
 
 
 def test_packets_without_times_are_not_listed(make_clip):

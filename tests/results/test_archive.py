@@ -96,6 +96,20 @@ def test_a_dataset_is_archived_dropped_and_restored_exactly(db, objects, target)
     assert audit_jobs(db, SCOPE, jobs=JOBS).is_reconciled
 
 
+@pytest.mark.usefixtures("closed")
+def test_rows_of_another_database_are_no_newer_than_those_written_after_them(db, objects, tmp_path):
+    target = f"{tmp_path}/archive"
+    newest = sqlalchemy.text("UPDATE reelabel.failure SET fence = 1000")
+    with db.begin() as connection:
+        connection.execute(newest)
+    archive_dataset(db, "d", objects, target, notify=ignore)
+
+    restore_dataset(db, objects, target, notify=ignore)
+
+    with db.begin() as connection:
+        assert connection.execute(sqlalchemy.text("SELECT nextval('reelabel.fence')")).scalar_one() > 1000
+
+
 def test_descriptions_chunks_and_plans_are_in_an_archive(db, run, objects, tmp_path):
     test_chunks.write(db, run, test_chunks.film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))})
     spec = test_descriptions.SPEC

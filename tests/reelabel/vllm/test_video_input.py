@@ -11,6 +11,7 @@ from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import adapt_video, drop_repeated_frames, video_input
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 from tests.clips import make_clip
 from tests.reelabel.frames.conftest import keyframes
 
@@ -85,6 +86,14 @@ def test_times_count_from_the_first_frame_wherever_the_streams_clock_starts(make
 
     assert metadata["fps"] == 25
     assert metadata["frames_indices"] == [0, 15, 30, 45]
+
+
+@pytest.mark.parametrize(("segment", "length"), [((1, None), 36), ((None, 2.9), 35), ((1, 2.9), 23)])
+def test_the_length_of_a_segment_is_its_own(make_clip, segment, length):
+    uniform = Sampling(sampler="uniform", num_frames=4)
+    frames = extract_local(make_clip(), sampling=uniform, limits=Limits(), segment=Segment(*segment))
+
+    assert video_input(frames)[1]["total_num_frames"] == length
 
 
 def test_without_a_frame_rate_indices_are_milliseconds(keyframes):
