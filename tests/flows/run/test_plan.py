@@ -10,7 +10,7 @@ from prefect.logging import disable_run_logger
 from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
-from flows.run.execute import _execute_plan, open_run, write_report_page
+from flows.run.execute import _answer_jobs, _execute_plan, open_run, write_report_page
 from flows.run.plan import Planner, size_line
 from flows.run.progress import Progress
 from flows.run.questions import prepare_questions
@@ -24,21 +24,34 @@ from tasks.demo.clips import make_demo
 from tasks.manifest.plan_file import read_shard
 from tasks.model.identity import TINY_MODEL
 from tasks.plans.lease import Work, claim, finish
-from tasks.plans.plan import open_plans
+from tasks.plans.plan import is_drained, open_plans
 from tasks.results.runs import read_run, update_run
 
-_LOSE_ONCE = DDL("""
-CREATE SEQUENCE reelabel.updates;
-GRANT USAGE, SELECT ON SEQUENCE reelabel.updates TO PUBLIC;
+_LOSE_ONCE = """
+CREATE SEQUENCE reelabel.changes;
+GRANT USAGE, SELECT ON SEQUENCE reelabel.changes TO PUBLIC;
 CREATE FUNCTION reelabel.lose_once() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF nextval('reelabel.updates') = 1 THEN
+    IF nextval('reelabel.changes') = 1 THEN
         PERFORM pg_terminate_backend(pg_backend_pid());
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER lose_once AFTER UPDATE ON reelabel.plan FOR EACH STATEMENT EXECUTE FUNCTION reelabel.lose_once()
-""")
+CREATE TRIGGER lose_once AFTER {change} ON reelabel.plan FOR EACH STATEMENT EXECUTE FUNCTION reelabel.lose_once()
+"""
+
+
+def lose_once(database, change):
+    """End the session of the first statement that makes a change to the table of plans: INSERT or UPDATE."""
+    owner = connect(database.model_copy(update={"url": database.owner_url}))
+    with owner.begin() as connection:
+        connection.execute(DDL(_LOSE_ONCE.format(change=change)))
+    owner.dispose()
+
+
+def was_lost(engine):
+    with engine.connect() as connection:
+        return connection.execute(text("SELECT last_value FROM reelabel.changes")).scalar_one() > 1
 
 
 @pytest.fixture
@@ -197,16 +210,34 @@ def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, databa
     with ready_for() as ready:
         plan = Planner(ready).plan()
         do_one_shard(ready, plan, labels=3)
-        owner = connect(database.model_copy(update={"url": database.owner_url}))
-        with owner.begin() as connection:
-            connection.execute(_LOSE_ONCE)
-        owner.dispose()
+        lose_once(database, "UPDATE")
 
         _execute_plan(plan, Progress(processes=1), ready, done_before=[])
 
+        assert was_lost(ready.database)
         with ready.database.connect() as connection:
-            assert connection.execute(text("SELECT last_value FROM reelabel.updates")).scalar_one() > 1
             assert connection.execute(PLAN.select()).mappings().one()["state"] == "done"
+
+
+def test_what_a_joined_plan_leaves_is_planned_after_a_short_outage_of_the_database(ready_for, database):
+    def execute(run, plan, progress, _done_before):
+        if not is_drained(run.database, plan.plan_id):
+            do_one_shard(run, plan, labels=3)
+            progress.tally["jobs_labelled"] += 3
+
+    with ready_for() as first, ready_for() as ready:
+        joined = Planner(first).plan()
+        do_one_shard(first, joined, labels=3)
+        lose_once(database, "INSERT")
+
+        _answer_jobs(
+            Planner(replace(ready, prepared=replace(ready.prepared, execute=execute))), Progress(processes=1)
+        )
+
+        assert was_lost(ready.database)
+        assert not open_plans(ready.database)
+        row = read_run(ready.database, ready.key.run_id)
+        assert (row["shards_total"], row["jobs_skipped"]) == (1, 0)
 
 
 def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, settings):
