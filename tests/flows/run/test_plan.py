@@ -14,6 +14,7 @@ from flows.run.execute import _answer_jobs, _execute_plan, open_run, write_repor
 from flows.run.plan import Planner, size_line
 from flows.run.progress import Progress
 from flows.run.questions import prepare_questions
+from flows.run.remote import _dropped_if_stopped
 from flows.run.request import ClassifyRequest, QuestionOptions
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
@@ -205,6 +206,21 @@ def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_
         assert row() == [5, 0, 2, 2, {"vllm": "1"}, {"answer": 10}]
 
 
+@pytest.mark.parametrize(("state", "is_kept"), [("running", True), ("lost", False)])
+def test_a_stopped_run_drops_a_plan_that_it_has_joined_unless_the_run_that_made_it_is_in_progress(
+    ready_for, state, is_kept
+):
+    with ready_for() as first, ready_for() as ready:
+        Planner(first).plan()
+        update_run(first.database, first.key.run_id, state=state)
+        joined = Planner(ready).plan()
+
+        with pytest.raises(KeyboardInterrupt), _dropped_if_stopped(ready, joined):
+            raise KeyboardInterrupt
+
+        assert open_plans(ready.database) == [joined] * is_kept
+
+
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
 def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, database):
     with ready_for() as ready:
@@ -230,9 +246,7 @@ def test_what_a_joined_plan_leaves_is_planned_after_a_short_outage_of_the_databa
         do_one_shard(first, joined, labels=3)
         lose_once(database, "INSERT")
 
-        _answer_jobs(
-            Planner(replace(ready, prepared=replace(ready.prepared, execute=execute))), Progress(processes=1)
-        )
+        _answer_jobs(Planner(replace(ready, prepared=replace(ready.prepared, execute=execute))), Progress(processes=1))
 
         assert was_lost(ready.database)
         assert not open_plans(ready.database)
