@@ -30,6 +30,7 @@ from tasks.plans.plan import (
     planning_lock,
 )
 from tasks.results.pending import pending_jobs
+from tasks.results.read import count_rows_of_run
 from tasks.results.runs import open_run, update_run
 
 if TYPE_CHECKING:
@@ -79,8 +80,10 @@ def select_jobs(run: Run) -> SelectedJobs:
             retry_failures=selector is not None,
             run_id=run.key.run_id,
         )
-    jobs = pending.first(selector.selection.limit if selector else None)
-    return SelectedJobs(jobs=jobs, pending=len(pending), chosen=chosen)
+    limit = selector.selection.limit if selector else None
+    if limit is not None and not run.request.force:  # a restarted run has answered some
+        limit = max(0, limit - count_rows_of_run(run.database, run.key.run_id))
+    return SelectedJobs(jobs=pending.first(limit), pending=len(pending), chosen=chosen)
 
 
 @dataclass(slots=True)

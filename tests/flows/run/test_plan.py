@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
 from flows.run.execute import _answer_jobs, _execute_plan, open_run, write_report_page
-from flows.run.plan import Planner, size_line
+from flows.run.plan import Planner, select_jobs, size_line
 from flows.run.progress import Progress
 from flows.run.questions import prepare_questions
 from flows.run.remote import _dropped_if_stopped
@@ -22,11 +23,16 @@ from infra.settings import ChunkOptions, DatabaseSettings, ResultsSettings, Sett
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
+from tasks.frame_cache.pool import current_fingerprints, video_store
 from tasks.manifest.plan_file import read_shard
 from tasks.model.identity import TINY_MODEL
 from tasks.plans.lease import Work, claim, finish
 from tasks.plans.plan import is_drained, open_plans
+from tasks.results.choose import ChosenJobs
 from tasks.results.runs import read_run, update_run
+from tasks.results.selection import Selection
+from tasks.results.write import ShardWriter
+from tests.results.rows import result
 
 _LOSE_ONCE = """
 CREATE SEQUENCE reelabel.changes;
@@ -125,6 +131,22 @@ def test_jobs_that_are_cut_into_chunks_have_small_shards(ready_for, tmp_path):
         assert Planner(whole).plan().shards == 1
     with ready_for(manifest=str(manifest), overrides=chunks) as cut:
         assert Planner(cut).plan().shards == 2
+
+
+def test_a_restarted_backfill_answers_as_many_jobs_in_all_as_its_limit_allows(ready_for, settings):
+    with ready_for() as ready:
+        plan = Planner(ready).plan()
+        first = read_shard(ready.objects, plan.plan_uri, 0, seal=ready.settings.store.seal).jobs[0]
+        selection = Selection(missing=True, limit=2)
+        chosen = ChosenJobs(jobs=ready.jobs, reasons={}, runs={}, unknown=())
+        backfill = replace(ready, selector=SimpleNamespace(selection=selection, choose=lambda *_: chosen))
+        assert len(select_jobs(backfill).jobs) == 2
+
+        [fingerprint] = current_fingerprints(video_store(settings), [first.video_uri])
+        ShardWriter(ready.database, ready.key).write([result(first, fingerprint=fingerprint)], [])
+
+        assert len(select_jobs(backfill).jobs) == 1
+        assert len(select_jobs(replace(backfill, request=ready.request.model_copy(update={"force": True}))).jobs) == 2
 
 
 @pytest.fixture
