@@ -5,6 +5,9 @@ from __future__ import annotations
 import socket
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
+
+from prefect.runtime import flow_run
 
 from flows.run.descriptions import prepare_descriptions
 from flows.run.execute import execute_run, execute_scheduled
@@ -69,7 +72,7 @@ def _of_earlier_run(
     request: BackfillRequest, settings: Settings, *, is_here: bool = True, dry_run: bool = False
 ) -> tuple[BackfillRequest, Settings, Prepare[BackfillRequest], JobSelector]:
     """Take the dataset, the settings and the spec of the run that a backfill corrects."""
-    selector = JobSelector.of(request, settings)
+    selector = JobSelector.of(request, settings, own=UUID(flow_run.id) if flow_run.id else None)
     earlier = selector.earlier
     request = request.model_copy(update={"dataset": earlier.dataset if earlier.spec else request.dataset})
     if isinstance(earlier.spec, DescribeSpec):

@@ -217,7 +217,7 @@ def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
         while plan:
             _execute_plan(plan, progress, run, done_before=planner.done_before)
             # Jobs may have changed since a joined plan was made.
-            plan = planner.plan() if plan.run_id != run.key.run_id else None
+            plan = retry_outage(planner.plan) if plan.run_id != run.key.run_id else None
     with progress.profile.doing(RunPhase.AUDIT):
         return retry_outage(lambda: audit_jobs(run.database, run.key, jobs=planner.audited_jobs.parts()))
 

@@ -12,7 +12,7 @@ import polars as pl
 from prefect import get_run_logger
 
 from infra.errors import PlanForeignError, PlanLostError
-from reelabel.errors import ReelabelError
+from reelabel.errors import ReelabelError, TransientError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.text import pluralize
 from tasks.domain import RunSpec
@@ -30,6 +30,7 @@ from tasks.plans.plan import (
     planning_lock,
 )
 from tasks.results.pending import pending_jobs
+from tasks.results.read import count_rows_of_run
 from tasks.results.runs import open_run, update_run
 
 if TYPE_CHECKING:
@@ -79,8 +80,10 @@ def select_jobs(run: Run) -> SelectedJobs:
             retry_failures=selector is not None,
             run_id=run.key.run_id,
         )
-    jobs = pending.first(selector.selection.limit if selector else None)
-    return SelectedJobs(jobs=jobs, pending=len(pending), chosen=chosen)
+    limit = selector.selection.limit if selector else None
+    if limit is not None and not run.request.force:  # a restarted run has answered some
+        limit = max(0, limit - count_rows_of_run(run.database, run.key.run_id))
+    return SelectedJobs(jobs=pending.first(limit), pending=len(pending), chosen=chosen)
 
 
 @dataclass(slots=True)
@@ -110,17 +113,23 @@ class Planner:
     def plan(self) -> Plan | None:
         """Join the open plan of the same manifest and spec, or make one; open the run's row the first time.
 
+        It may be called again if a service was unavailable.
+
         Returns:
             The plan; None if there is nothing to do.
         """
-        run = self.run
-        with planning_lock(run.database, run.key):
-            if run.is_shared:
-                version = run.manifest_fingerprint
-                joined = find_shared_plan(run.database, run.key, manifest_fingerprint=version)
-                if joined and self._can_read(joined):
-                    return self._join(joined)
-            return self._make()
+        run, counted = self.run, (self._jobs, self._shards)
+        try:
+            with planning_lock(run.database, run.key):
+                if run.is_shared:
+                    version = run.manifest_fingerprint
+                    joined = find_shared_plan(run.database, run.key, manifest_fingerprint=version)
+                    if joined and self._can_read(joined):
+                        return self._join(joined)
+                return self._make()
+        except TransientError:
+            self._jobs, self._shards = counted
+            raise
 
     def _can_read(self, plan: Plan) -> bool:
         try:

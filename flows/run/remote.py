@@ -25,7 +25,7 @@ from reelabel.errors import ConfigurationError, TransientError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase
 from tasks.plans.plan import no_worker_message, plan_state, sum_shard_reports
-from tasks.results.runs import update_run
+from tasks.results.runs import list_running, update_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,13 +120,18 @@ class IdleAlarm:
 
 @contextmanager
 def _dropped_if_stopped(run: Run, plan: Plan) -> Iterator[None]:
-    """Drop the plan if the user stops its run, so that no worker continues it; a run whose node was lost resumes it."""
+    """Drop the plan if the user stops its run, so that no worker continues it; a run whose node was lost resumes it.
+
+    A plan of another run in progress stays, as that run makes no second one.
+    """
     try:
         yield
     except BaseException as error:
         if is_stopped_by_user(error):
             with suppress(TransientError):
-                finish_plan(run.database, run.objects, plan, state="dropped")
+                others = {each["run_id"] for each in list_running(run.database)} - {run.key.run_id}
+                if plan.run_id not in others:
+                    finish_plan(run.database, run.objects, plan, state="dropped")
         raise
 
 

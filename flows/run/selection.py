@@ -92,8 +92,12 @@ def _name(spec: Spec) -> str:
     return f"spec {spec.spec_id[:_SHOWN_DIGITS]} ({describe_spec(spec.model_dump(mode='json'))})"
 
 
-def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run: str | None) -> BaseRun:
+def find_base_run(
+    settings: Settings, *, manifest: str, dataset: str | None, run: str | None, own: UUID | None = None
+) -> BaseRun:
     """Find the run that a backfill corrects: the named one, or the manifest's reference.
+
+    `own` is the run of the backfill, which has a row if Prefect has restarted it, and may then be the last one itself.
 
     Raises:
         ConfigurationError: No such run, or it belongs to another dataset, or its spec cannot be read.
@@ -104,7 +108,7 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
             if row is None:
                 return BaseRun(dataset=dataset or dataset_name(manifest), spec=None)
             return _base_run(reader, row)
-        named = find_run(reader, run)
+        named = find_run(reader, run, besides=own)
         if dataset not in {None, named["dataset"]}:
             raise ConfigurationError(
                 f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; name only one of them."
@@ -130,8 +134,8 @@ class JobSelector:
     settings: Settings = field(repr=False)
 
     @classmethod
-    def of(cls, request: BackfillRequest, settings: Settings) -> JobSelector:
-        """Read the ids of a request, and find the run that it corrects.
+    def of(cls, request: BackfillRequest, settings: Settings, *, own: UUID | None = None) -> JobSelector:
+        """Read the ids of a request, and find the run that it corrects; `own` is that of the backfill, if it has begun.
 
         Raises:
             ConfigurationError: No job is selected, the ids cannot be read, or there is no such run.
@@ -139,7 +143,9 @@ class JobSelector:
         objects = ObjectStore(settings.store, settings.web)
         listed = read_ids(request.ids_file, objects) if request.ids_file else []
         selection = request.selection
-        earlier = find_base_run(settings, manifest=request.manifest, dataset=request.dataset, run=selection.run)
+        earlier = find_base_run(
+            settings, manifest=request.manifest, dataset=request.dataset, run=selection.run, own=own
+        )
         return cls(selection=selection, named=[*request.ids, *listed], earlier=earlier, settings=settings)
 
     def __post_init__(self) -> None:

@@ -1,10 +1,13 @@
--- Free the shards of a plan whose leases have expired; each counts as a failed attempt.
+-- Free the shards of a plan whose leases have expired, except those that the caller still works on; each counts as a
+-- failed attempt.
 -- The tokens stay: until a shard is claimed again, its old holder may still finish it.
--- Parameters: plan_id. Rows: shard_index.
+-- Parameters: plan_id, held (tokens of the caller's leases). Rows: shard_index.
 WITH expired AS MATERIALIZED (
     SELECT shard_index
     FROM reelabel.shard
-    WHERE plan_id = :plan_id AND lease_until <= clock_timestamp()
+    WHERE
+        plan_id = :plan_id AND lease_until <= clock_timestamp()
+        AND token != ALL (CAST(:held AS bigint []))
     FOR UPDATE SKIP LOCKED
 )
 UPDATE reelabel.shard

@@ -105,8 +105,10 @@ def copy_data_frames(
     names = columns or table.c.keys()
     statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT csv)"
     with _driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
-        # Polars writes each frame as CSV, without Python objects per row. Null is empty; an empty string is quoted.
-        for rows in prefetch(frame.select(names).write_csv(include_header=False) for frame in frames):
+        # Polars writes each frame as CSV, without Python objects per row. Null is empty; texts are quoted, since a line
+        # of nothing but an unquoted \. ends the data for Postgres before 18.
+        written = (frame.select(names).write_csv(include_header=False, quote_style="non_numeric") for frame in frames)
+        for rows in prefetch(written):
             copy.write(rows)
     # Autovacuum does not analyze temporary tables, and the planner would assume a small one.
     connection.execute(text(f"ANALYZE {table.name}"))

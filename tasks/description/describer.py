@@ -8,7 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from reelabel.digest import json_digest
-from reelabel.errors import ObjectError, SealError, VideoError, VideoMissingError, VideoRefusedError
+from reelabel.errors import (
+    ObjectError,
+    SealError,
+    VideoError,
+    VideoMissingError,
+    VideoRefusedError,
+    VideoUnavailableError,
+)
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_info import unsigned_uri
 from tasks.description.chunks import cut_chunks, embed_chunks
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
     from tasks.embedding.video import VideoEmbedder
 
 _VERSION = 1
+# The video may be back later, so nothing is cached.
+_GONE_FOR_NOW = (VideoMissingError, VideoRefusedError, VideoUnavailableError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +113,7 @@ class VideoDescriber:
         if self._needs_cuts and cuts is None:
             try:
                 cuts, detection = self._find_cuts(video.info, video.identity.segment)
-            except (VideoMissingError, VideoRefusedError) as error:  # it may be back later, so nothing is cached
+            except _GONE_FOR_NOW as error:
                 cuts = Cuts(candidates=None, note=error.message)
             else:
                 cost += replace(detection, scenes_ms=(time.perf_counter() - started) * 1e3)
@@ -134,7 +143,7 @@ class VideoDescriber:
                 extractor.objects, info, pool=extractor.pool, limits=extractor.limits, segment=segment
             ) as footage:
                 cuts = find_cuts(footage)
-        except (VideoMissingError, VideoRefusedError):
+        except _GONE_FOR_NOW:
             raise
         except (SceneMethodError, VideoError) as error:
             cuts = Cuts(candidates=None, note=error.message)

@@ -65,15 +65,20 @@ class Lease:
     message: str = ""
 
 
-def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float) -> Lease | None:
-    """Lease a free shard of a plan that is ready for some work; if none is free, one whose lease has expired."""
+def claim(
+    engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float, held: Collection[int] = ()
+) -> Lease | None:
+    """Lease a free shard of a plan that is ready for some work; if none is free, one whose lease has expired.
+
+    `held` are the tokens of the leases on whose shards the holder still works: these stay its own.
+    """
     first, last = _CLAIMABLE_STATES[work]
     parameters = {"plan_id": plan_id, "first_state": first, "last_state": last, "claimed_for": work, "holder": holder}
     parameters["lease_s"] = lease_s
     # In autocommit mode, a statement is its own transaction, which halves the round trips.
     with database_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         row = connection.execute(_CLAIM, parameters).mappings().one_or_none()
-        if row is None and connection.execute(_FREE, {"plan_id": plan_id}).first():
+        if row is None and connection.execute(_FREE, {"plan_id": plan_id, "held": list(held)}).first():
             row = connection.execute(_CLAIM, parameters).mappings().one_or_none()
     return None if row is None else Lease(plan_id=plan_id, **row)
 
@@ -184,9 +189,11 @@ class LeaseKeeper:
 
     def claim(self, plan_id: UUID, work: Work) -> Lease | None:
         """Lease the next shard of a plan; None if none can be leased now."""
-        if self._is_overdue:  # otherwise this claim would free our own expired leases
+        if self._is_overdue:  # before another worker frees our own expired leases
             self._renew_held()
-        lease = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
+        with self._lock:
+            held = list(self._held)
+        lease = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s, held=held)
         if lease:
             with self._lock:
                 self._held[lease.token] = lease

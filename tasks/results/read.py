@@ -141,6 +141,15 @@ def count_outcomes(engine: Engine, scope: Scope) -> tuple[int, int]:
         return sum(scope.count(connection, table) for table in (RESULT, DESCRIPTION)), scope.count(connection, FAILURE)
 
 
+def count_rows_of_run(engine: Engine, run_id: UUID) -> int:
+    """Count the labels, descriptions and failures that a run wrote and no other run has replaced."""
+    with database_errors(), engine.connect() as connection:
+        return sum(
+            connection.execute(select(func.count()).where(table.c.run_id == run_id)).scalar_one()
+            for table in (RESULT, DESCRIPTION, FAILURE)
+        )
+
+
 def has_words(engine: Engine, scope: Scope) -> bool:
     """Whether any job of a dataset was answered in words under a spec."""
     query = select(exists().where(scope.matches(RESULT), RESULT.c.label.is_(None)))

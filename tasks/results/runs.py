@@ -136,16 +136,18 @@ def read_run(engine: Engine, run_id: UUID) -> RowMapping | None:
         return connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one_or_none()
 
 
-def find_run(engine: Engine, text: str) -> RowMapping:
+def find_run(engine: Engine, text: str, *, besides: UUID | None = None) -> RowMapping:
     """Find a run by its id, a prefix of it, or `last`: the run that ended last, or started last if none has ended.
+
+    `besides` is a run that is not looked for.
 
     Raises:
         ConfigurationError: No run or several runs match; the message lists the latest.
     """
-    newest = _newest()
+    newest = _newest().where(RUN.c.run_id.is_distinct_from(besides))
     by_id = cast(RUN.c.run_id, String).startswith(text.lower(), autoescape=True)
     with database_errors(), engine.connect() as connection:
-        query = newest.where(by_id) if text != "last" else _last(connection)
+        query = newest.where(by_id) if text != "last" else _last(connection, besides)
         rows = connection.execute(query).mappings().all()
         latest = connection.execute(newest.limit(_SHOWN_RUNS)).mappings().all()
     if not latest:
@@ -157,10 +159,11 @@ def find_run(engine: Engine, text: str) -> RowMapping:
     return rows[0]
 
 
-def _last(connection: Connection) -> Select[Any]:
+def _last(connection: Connection, besides: UUID | None) -> Select[Any]:
     has_ended = (RUN.c.state != "running") | RUN.c.run_id.in_(lost_runs(connection))
     ended_at = func.coalesce(RUN.c.ended_at, RUN.c.seen_at)
-    return select(RUN).order_by(has_ended.desc(), case((has_ended, ended_at), else_=RUN.c.started_at).desc()).limit(1)
+    others = select(RUN).where(RUN.c.run_id.is_distinct_from(besides))
+    return others.order_by(has_ended.desc(), case((has_ended, ended_at), else_=RUN.c.started_at).desc()).limit(1)
 
 
 def short_ids(engine: Engine, run_ids: Iterable[UUID]) -> dict[UUID, str]:
@@ -357,15 +360,16 @@ def unstarted_manifests(engine: Engine, found: Sequence[ObjectInfo]) -> list[tup
 
 def record_started(engine: Engine, info: ObjectInfo, flow_run_id: UUID) -> None:
     """Record that a run was started for a version of a manifest; safe to call repeatedly."""
-    row = {"manifest_uri": info.uri, "fingerprint": info.fingerprint, "flow_run_id": flow_run_id}
+    # The newest, even if the server's clock was set back since the last one.
+    last = select(func.max(ARRIVAL.c.created_at)).where(ARRIVAL.c.manifest_uri == info.uri).scalar_subquery()
+    now = {"flow_run_id": flow_run_id, "created_at": func.greatest(func.now(), last + timedelta(microseconds=1))}
+    row = {"manifest_uri": info.uri, "fingerprint": info.fingerprint, **now}
     # If an earlier version returns, its row becomes the newest again. A repeated call changes nothing.
     upsert = (
         insert(ARRIVAL)
         .values(row)
         .on_conflict_do_update(
-            index_elements=["manifest_uri", "fingerprint"],
-            set_={"flow_run_id": flow_run_id, "created_at": func.now()},
-            where=ARRIVAL.c.flow_run_id != flow_run_id,
+            index_elements=["manifest_uri", "fingerprint"], set_=now, where=ARRIVAL.c.flow_run_id != flow_run_id
         )
     )
     with database_errors(), engine.begin() as connection:

@@ -11,7 +11,13 @@ import pytest
 from PIL import Image
 
 from infra.errors import EngineLostError
-from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
+from reelabel.errors import (
+    NoFramesError,
+    SamplingRefusedError,
+    VideoMissingError,
+    VideoUnavailableError,
+    VideoUnreadableError,
+)
 from reelabel.options import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.source import StoredSource
@@ -216,6 +222,23 @@ def test_what_failed_for_now_is_looked_for_again(describer_of, tmp_path):
 
     assert (gone.changes.method, bool(gone.changes.note)) == ("ema", True)
     assert back.changes.method == "index and ema"
+
+
+def test_a_web_server_that_fails_while_cuts_are_found_is_asked_again(describer_of, tmp_path, monkeypatch):
+    clip, describer = film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)), describer_of()
+
+    @contextmanager
+    def unavailable(*_, **__):
+        raise VideoUnavailableError("The server answers 503.")
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(describer_module, "open_footage", unavailable)
+        failed = describer.describe(job(clip), 0)
+    again = describer.describe(job(clip), 0)
+
+    assert (failed.changes.method, failed.changes.note) == ("ema", "The server answers 503.")
+    assert again.changes.method == "index and ema"
 
 
 def test_a_segment_between_two_frames_is_described_by_its_embedding(describer_of, tmp_path):

@@ -201,6 +201,18 @@ def test_a_keeper_does_not_claim_its_own_shards_after_a_long_outage_of_the_datab
     gate.close()
 
 
+def test_a_keeper_that_was_stopped_for_longer_than_a_lease_does_not_claim_its_own_shards(db, make_plan):
+    plan = make_plan(shards=1)
+    keeper = LeaseKeeper(db, holder="a", lease_s=0.1)  # which renews nothing, as it was not entered
+    lease = keeper.claim(plan.plan_id, Work.BOTH)
+    time.sleep(0.2)
+
+    assert keeper.claim(plan.plan_id, Work.BOTH) is None
+
+    keeper.forget(lease)
+    assert keeper.claim(plan.plan_id, Work.BOTH).shard_index == lease.shard_index
+
+
 def test_a_keeper_renews_again_after_its_login_was_refused(db, make_plan):
     plan, name = make_plan(shards=1), f"keeper_{secrets.token_hex(4)}"
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -10,10 +11,11 @@ from prefect.logging import disable_run_logger
 from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
-from flows.run.execute import _execute_plan, open_run, write_report_page
-from flows.run.plan import Planner, size_line
+from flows.run.execute import _answer_jobs, _execute_plan, open_run, write_report_page
+from flows.run.plan import Planner, select_jobs, size_line
 from flows.run.progress import Progress
 from flows.run.questions import prepare_questions
+from flows.run.remote import _dropped_if_stopped
 from flows.run.request import ClassifyRequest, QuestionOptions
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
@@ -21,24 +23,42 @@ from infra.settings import ChunkOptions, DatabaseSettings, ResultsSettings, Sett
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
+from tasks.frame_cache.pool import current_fingerprints, video_store
 from tasks.manifest.plan_file import read_shard
 from tasks.model.identity import TINY_MODEL
 from tasks.plans.lease import Work, claim, finish
-from tasks.plans.plan import open_plans
+from tasks.plans.plan import is_drained, open_plans
+from tasks.results.choose import ChosenJobs
 from tasks.results.runs import read_run, update_run
+from tasks.results.selection import Selection
+from tasks.results.write import ShardWriter
+from tests.results.rows import result
 
-_LOSE_ONCE = DDL("""
-CREATE SEQUENCE reelabel.updates;
-GRANT USAGE, SELECT ON SEQUENCE reelabel.updates TO PUBLIC;
+_LOSE_ONCE = """
+CREATE SEQUENCE reelabel.changes;
+GRANT USAGE, SELECT ON SEQUENCE reelabel.changes TO PUBLIC;
 CREATE FUNCTION reelabel.lose_once() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF nextval('reelabel.updates') = 1 THEN
+    IF nextval('reelabel.changes') = 1 THEN
         PERFORM pg_terminate_backend(pg_backend_pid());
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER lose_once AFTER UPDATE ON reelabel.plan FOR EACH STATEMENT EXECUTE FUNCTION reelabel.lose_once()
-""")
+CREATE TRIGGER lose_once AFTER {change} ON reelabel.plan FOR EACH STATEMENT EXECUTE FUNCTION reelabel.lose_once()
+"""
+
+
+def lose_once(database, change):
+    """End the session of the first statement that makes a change to the table of plans: INSERT or UPDATE."""
+    owner = connect(database.model_copy(update={"url": database.owner_url}))
+    with owner.begin() as connection:
+        connection.execute(DDL(_LOSE_ONCE.format(change=change)))
+    owner.dispose()
+
+
+def was_lost(engine):
+    with engine.connect() as connection:
+        return connection.execute(text("SELECT last_value FROM reelabel.changes")).scalar_one() > 1
 
 
 @pytest.fixture
@@ -111,6 +131,22 @@ def test_jobs_that_are_cut_into_chunks_have_small_shards(ready_for, tmp_path):
         assert Planner(whole).plan().shards == 1
     with ready_for(manifest=str(manifest), overrides=chunks) as cut:
         assert Planner(cut).plan().shards == 2
+
+
+def test_a_restarted_backfill_answers_as_many_jobs_in_all_as_its_limit_allows(ready_for, settings):
+    with ready_for() as ready:
+        plan = Planner(ready).plan()
+        first = read_shard(ready.objects, plan.plan_uri, 0, seal=ready.settings.store.seal).jobs[0]
+        selection = Selection(missing=True, limit=2)
+        chosen = ChosenJobs(jobs=ready.jobs, reasons={}, runs={}, unknown=())
+        backfill = replace(ready, selector=SimpleNamespace(selection=selection, choose=lambda *_: chosen))
+        assert len(select_jobs(backfill).jobs) == 2
+
+        [fingerprint] = current_fingerprints(video_store(settings), [first.video_uri])
+        ShardWriter(ready.database, ready.key).write([result(first, fingerprint=fingerprint)], [])
+
+        assert len(select_jobs(backfill).jobs) == 1
+        assert len(select_jobs(replace(backfill, request=ready.request.model_copy(update={"force": True}))).jobs) == 2
 
 
 @pytest.fixture
@@ -192,21 +228,52 @@ def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_
         assert row() == [5, 0, 2, 2, {"vllm": "1"}, {"answer": 10}]
 
 
+@pytest.mark.parametrize(("state", "is_kept"), [("running", True), ("lost", False)])
+def test_a_stopped_run_drops_a_plan_that_it_has_joined_unless_the_run_that_made_it_is_in_progress(
+    ready_for, state, is_kept
+):
+    with ready_for() as first, ready_for() as ready:
+        Planner(first).plan()
+        update_run(first.database, first.key.run_id, state=state)
+        joined = Planner(ready).plan()
+
+        with pytest.raises(KeyboardInterrupt), _dropped_if_stopped(ready, joined):
+            raise KeyboardInterrupt
+
+        assert open_plans(ready.database) == [joined] * is_kept
+
+
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
 def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, database):
     with ready_for() as ready:
         plan = Planner(ready).plan()
         do_one_shard(ready, plan, labels=3)
-        owner = connect(database.model_copy(update={"url": database.owner_url}))
-        with owner.begin() as connection:
-            connection.execute(_LOSE_ONCE)
-        owner.dispose()
+        lose_once(database, "UPDATE")
 
         _execute_plan(plan, Progress(processes=1), ready, done_before=[])
 
+        assert was_lost(ready.database)
         with ready.database.connect() as connection:
-            assert connection.execute(text("SELECT last_value FROM reelabel.updates")).scalar_one() > 1
             assert connection.execute(PLAN.select()).mappings().one()["state"] == "done"
+
+
+def test_what_a_joined_plan_leaves_is_planned_after_a_short_outage_of_the_database(ready_for, database):
+    def execute(run, plan, progress, _done_before):
+        if not is_drained(run.database, plan.plan_id):
+            do_one_shard(run, plan, labels=3)
+            progress.tally["jobs_labelled"] += 3
+
+    with ready_for() as first, ready_for() as ready:
+        joined = Planner(first).plan()
+        do_one_shard(first, joined, labels=3)
+        lose_once(database, "INSERT")
+
+        _answer_jobs(Planner(replace(ready, prepared=replace(ready.prepared, execute=execute))), Progress(processes=1))
+
+        assert was_lost(ready.database)
+        assert not open_plans(ready.database)
+        row = read_run(ready.database, ready.key.run_id)
+        assert (row["shards_total"], row["jobs_skipped"]) == (1, 0)
 
 
 def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, settings):
