@@ -136,6 +136,16 @@ def test_a_table_has_bytes_or_paths_and_says_which_rows_have_neither(tmp_path):
     assert faults(found) == [("in/paths.parquet, row 1", neither), ("in/paths.parquet, row 2", neither)]
 
 
+@pytest.mark.parametrize("named", ["in/paths.parquet", "in", ""])
+def test_the_paths_in_a_table_are_relative_to_its_folder_whether_it_or_a_folder_is_named(tmp_path, named):
+    (tmp_path / "in").mkdir()
+    parquet.write_table(pa.table({"clip": ["a.mp4", "more/b.mp4"]}), tmp_path / "in" / "paths.parquet")
+
+    rows = read(read_parquet_videos, tmp_path / named, video_uri="clip").valid()
+
+    assert rows["video_uri"].to_list() == [f"{tmp_path}/in/a.mp4", f"{tmp_path}/in/more/b.mp4"]
+
+
 def test_a_table_whose_column_of_videos_is_unclear_is_refused(tmp_path):
     parquet.write_table(pa.table({"a": [b"v"], "b": [b"v"], "c": [1]}), tmp_path / "t.parquet")
 

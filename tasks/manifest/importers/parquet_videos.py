@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -84,6 +85,8 @@ def _row_job(
 def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
     if not isinstance(path, str) or not path:
         raise ValueError("it has neither bytes nor a path")
+    if info.uri == source.uri:  # the only table
+        source = replace(source, uri=info.uri.rpartition("/")[0])
     folder = source.name_of(info.uri).rpartition("/")[0]
     return source.uri_of(f"{folder}/{path}" if folder else path)
 
