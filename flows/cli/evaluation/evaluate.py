@@ -67,7 +67,7 @@ def evaluate(
         progress = show_progress(lambda: newest_run(engine, manifest_uri=uri, dataset=None))
         with nullcontext() if json == _PRINTED else progress:
             run_flow_here(flow, create_flow_run(flow, parameters), parameters)
-        evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(manifest))
+        evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(uri))
     assert evaluation is not None
     if json == _PRINTED:
         print(evaluation.to_json())  # noqa: T201 - for programs
