@@ -163,11 +163,14 @@ def _manifest(source: Any, dataset: str | None) -> str:  # noqa: ANN401 - as in 
         jobs.write_parquet(written)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise ConfigurationError(f"{type(source).__name__} is no table of jobs: {error}") from None
-    from infra.settings import load_settings  # noqa: PLC0415 - slow to import
+    from infra.embedded.home import Home  # noqa: PLC0415 - slow to import
+    from infra.settings import load_settings  # noqa: PLC0415
     from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
 
-    folder = load_settings().home.absolute() / "manifests"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home = load_settings().home.absolute()
+    Home(home)  # creates it as commands do, which refuse a folder that others can write to
+    folder = home / "manifests"
+    folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{dataset}.parquet"
     ObjectStore().replace(str(path), written.getvalue())
     return str(path)

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 import reelabel_app
+from infra.embedded.home import Home
 from infra.errors import ManifestError, RunFailedError
 from reelabel.errors import ConfigurationError
 from tasks.manifest.rejects import shorten_list
@@ -167,6 +168,25 @@ def test_a_table_becomes_a_manifest_that_replaces_the_earlier_one(as_source, tmp
     assert pl.read_parquet(paths[1]).equals(jobs)
     assert [path.name for path in (tmp_path / "home/manifests").iterdir()] == ["some-jobs.parquet"]
     assert (tmp_path / "home/manifests").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_home_folder_that_a_table_creates_is_private_whatever_the_umask(tmp_path, monkeypatch):
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "home"))
+    before = os.umask(0o002)
+    try:
+        reelabel_app._manifest(pl.DataFrame({"job_id": ["a"]}), "some-jobs")
+    finally:
+        os.umask(before)
+
+    Home(tmp_path / "home").require_private()
+
+
+def test_the_table_for_a_home_folder_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "file" / "home"))
+
+    with pytest.raises(ConfigurationError, match=r"cannot be created or used \(Not a directory\); set REELABEL_HOME"):
+        reelabel_app._manifest(pl.DataFrame({"job_id": ["a"]}), "some-jobs")
 
 
 def test_a_table_may_be_written_by_two_kernels_at_once(tmp_path, monkeypatch):
