@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -142,6 +143,7 @@ def results(run: str = "last", *, calibrated: bool = False, chunks: bool = False
             stdout=rows,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
         )
         if finished.returncode:
             raise _error(finished.returncode, finished.stderr)
@@ -222,6 +224,7 @@ def _follow(command: Sequence[str]) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         process_group=0,  # so that the terminal does not interrupt it, too
         text=True,
+        errors="replace",
     )
     readers = [_copying(process.stderr, sys.stderr, errors)]
     if process.stdout:
@@ -251,8 +254,9 @@ def _copying(lines: Any, target: Any, kept: list[str]) -> threading.Thread:  # n
 
     def copy() -> None:
         for line in lines:
-            target.write(line)
-            target.flush()
+            with suppress(OSError, ValueError):  # a closed output: the command would wait until its lines are read
+                target.write(line)
+                target.flush()
             kept.append(line)
             del kept[:-_KEPT_LINES]
 

@@ -1,5 +1,6 @@
 """Runs that Python starts, and their rows: each call runs the command in a process of its own."""
 
+import io
 import json
 import os
 import re
@@ -250,6 +251,19 @@ def test_what_a_command_prints_is_printed_and_its_last_errors_are_kept(capsys):
     assert kept.split() == [str(number) for number in range(10, 60)]
     shown = capsys.readouterr()
     assert (shown.out, len(shown.err.split())) == ("out\n", 60)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_command_is_read_to_its_end_whatever_it_prints_and_wherever_that_goes(is_closed, monkeypatch):
+    errors = io.StringIO()
+    if is_closed:
+        errors.close()
+    monkeypatch.setattr(sys, "stderr", errors)
+
+    code, kept = follow(r"import os; os.write(2, b'\xff\n' + b'a line\n' * 100_000 + b'the end'); os._exit(3)")
+
+    assert (code, kept.splitlines()[-1]) == (3, "the end")
+    assert is_closed or errors.getvalue().startswith("\ufffd\na line\n")
 
 
 def test_an_error_that_lists_many_faults_begins_with_the_name_of_the_manifest():
