@@ -311,12 +311,15 @@ def _decode(data_uri: str) -> Image.Image:
 
 
 def _keep(picture: Image.Image, settings: Settings, job_id: str) -> str | None:
-    """Save a picture in the home folder; return its path, or None if there is no such folder."""
+    """Save a picture in the home folder; return its path, or None if there is no such folder, or none of ours."""
     if not settings.home.is_dir():
         return None
     target = settings.home / "jobs" / f"{json_digest(job_id)[:16]}.png"
-    target.parent.mkdir(exist_ok=True)
-    picture.save(target)
+    try:
+        target.parent.mkdir(exist_ok=True)
+        picture.save(target)
+    except OSError:
+        return None
     return str(target)
 
 

@@ -63,6 +63,18 @@ def test_a_picture_without_a_name_is_kept_in_the_home_folder(reelabel, tmp_path)
     assert Image.open(line.removeprefix("Picture of the frames: ")).format == "PNG"
 
 
+def test_what_cannot_be_copied_to_the_home_folder_is_no_failure_of_a_command(reelabel, classified_manifest, tmp_path):
+    for name in ("jobs", "reports"):
+        (tmp_path / name).touch()
+
+    shown = reelabel("job", "colour", "--dataset", "clips", REELABEL_HOME=str(tmp_path))
+    run = reelabel("classify", str(classified_manifest), REELABEL_HOME=str(tmp_path))
+
+    assert (shown.returncode, shown.stderr, "Picture of" in shown.stdout) == (0, "", False)
+    assert run.returncode == 1  # of the job that fails
+    assert re.search(r"^Report: \w+://.+/reports/[-\w]+\.html$", run.stdout, re.MULTILINE), run.stdout + run.stderr
+
+
 def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, classified_manifest):
     shown = reelabel("job", "absent")
 
