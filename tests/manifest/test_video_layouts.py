@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -112,6 +113,17 @@ def test_each_row_of_a_table_is_a_job_that_refers_to_its_bytes():
     assert rows["video_uri"][1] == f"{LAYOUTS}/hugging_face/struct.parquet#column=video&row=1"
     assert named["job_id"].to_list() == ["red", "green", "blue"]
     assert named["video_uri"][0].endswith("binary.parquet#column=mp4&row=0")
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "ending"),
+    [(read_webdataset, "a.tar.gz", ".tar"), (read_webdataset, "a.mp4", ".tar"), (read_parquet_videos, "a.pq", ".parquet")],
+)
+def test_a_file_that_is_named_but_no_archive_by_its_name_is_refused(tmp_path, reader, name, ending):
+    parquet.write_table(pa.table({"clip": [b"v"]}), tmp_path / name)
+
+    with pytest.raises(ManifestError, match=rf"{re.escape(name)} does not end in {re.escape(ending)}\."):
+        read(reader, tmp_path / name)
 
 
 STRUCT = pa.struct([("bytes", pa.large_binary()), ("path", pa.large_string())])

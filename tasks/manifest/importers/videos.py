@@ -77,9 +77,12 @@ class VideoFiles:
 
     def files(self, *suffixes: str) -> Iterator[ObjectInfo]:
         """Yield the file, or all files with one of the suffixes below the folder or prefix, in order of name."""
-        found = self._one_file() or [info for info in self.objects.list(self.uri) if suffix_of(info.uri) in suffixes]
-        if not found:
-            raise ManifestError(f"There are no files below {redact_uri(self.uri)} that end in .{', .'.join(suffixes)}.")
+        one, shown, ends = self._one_file(), redact_uri(self.uri), f".{', .'.join(suffixes)}"
+        found = [info for info in one or self.objects.list(self.uri) if suffix_of(info.uri) in suffixes]
+        if not found:  # members are only those of archives with such a name
+            raise ManifestError(
+                f"{shown} does not end in {ends}." if one else f"There are no files below {shown} that end in {ends}."
+            )
         yield from found
 
     def _one_file(self) -> list[ObjectInfo]:
