@@ -117,7 +117,11 @@ def test_each_row_of_a_table_is_a_job_that_refers_to_its_bytes():
 
 @pytest.mark.parametrize(
     ("reader", "name", "ending"),
-    [(read_webdataset, "a.tar.gz", ".tar"), (read_webdataset, "a.mp4", ".tar"), (read_parquet_videos, "a.pq", ".parquet")],
+    [
+        (read_webdataset, "a.tar.gz", ".tar"),
+        (read_webdataset, "a.mp4", ".tar"),
+        (read_parquet_videos, "a.pq", ".parquet"),
+    ],
 )
 def test_a_file_that_is_named_but_no_archive_by_its_name_is_refused(tmp_path, reader, name, ending):
     parquet.write_table(pa.table({"clip": [b"v"]}), tmp_path / name)
@@ -146,6 +150,15 @@ def test_a_table_has_bytes_or_paths_and_says_which_rows_have_neither(tmp_path):
     assert found.notes == ["1 row of half.parquet have no video in column clip."]
     neither = "it has neither bytes nor a path."
     assert faults(found) == [("in/paths.parquet, row 1", neither), ("in/paths.parquet, row 2", neither)]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ms"), pa.timestamp("ms", tz="Nowhere/Land"), pa.duration("s")])
+def test_a_time_that_cannot_be_read_is_named_with_its_table(tmp_path, kind):
+    table = pa.table({"clip": [b"v"], "made": pa.array([2**60], kind)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+
+    with pytest.raises(ManifestError, match=r"t\.parquet has a value that cannot be read in the column made: "):
+        read(read_parquet_videos, tmp_path, task="made")
 
 
 @pytest.mark.parametrize("named", ["in/paths.parquet", "in", ""])
