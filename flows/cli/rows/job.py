@@ -163,7 +163,7 @@ def _print(page: _JobPage) -> None:
             print_line(f"... and {len(card.chunks) - _MAX_CHUNKS:,} more; use --format json for all of them.")
     OUT.print(_history(page))
     options = {"dataset": newest["dataset"], "force": newest["kind"] != "failure"}
-    print_line(f"To answer it again: {command('backfill', ids=newest['job_id'], **options)}")
+    print_line(f"To answer it again: {command('backfill', ids=[newest['job_id']], **options)}")
 
 
 def _outcome(page: _JobPage) -> Iterator[tuple[str | tuple[str, str], ...]]:

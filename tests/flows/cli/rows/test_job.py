@@ -22,7 +22,7 @@ def classified_manifest(tmp_path_factory, reelabel):
     video = write_clip(folder / "a.mp4", frames=30, gop=10)
     uris = [str(video), str(folder / "none.mp4"), None]
     rows = {
-        "job_id": ["colour", "absent", "both"],
+        "job_id": ["colour", "absent, 2", "both"],
         "video_uri": uris,
         "video_uris": [None, None, [str(video), str(video)]],
         "prompt": ["Which colour\x1b[31m?"] * 3,
@@ -76,13 +76,13 @@ def test_what_cannot_be_copied_to_the_home_folder_is_no_failure_of_a_command(ree
 
 
 def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, classified_manifest):
-    shown = reelabel("job", "absent")
+    shown = reelabel("job", "absent, 2")
 
     assert shown.returncode == 0, shown.stderr
     assert re.search(rf"^video_missing: .*{classified_manifest.parent}/none\.mp4", shown.stdout, re.MULTILINE)
     assert re.search(r"^Failed in stage fetch after \d attempts?\.$", shown.stdout, re.MULTILINE)
     assert "No frames were extracted." in shown.stdout
-    assert "To answer it again: reelabel backfill --ids absent --dataset clips\n" in shown.stdout
+    assert """To answer it again: reelabel backfill --ids '"absent, 2"' --dataset clips\n""" in shown.stdout
 
 
 def test_each_video_of_a_job_has_its_frames(reelabel, classified_manifest, tmp_path):
