@@ -14,12 +14,14 @@ from pyarrow import parquet
 
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
+from reelabel.options import WebOptions
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.importers.lerobot import read_lerobot
 from tasks.manifest.importers.parquet_videos import read_parquet_videos
 from tasks.manifest.importers.videos import VideoFiles, read_folder
 from tasks.manifest.importers.webdataset import read_webdataset
 from tasks.manifest.one_question import QuestionOnVideos
+from tests.reelabel.sources.web_server import serving
 
 LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
 
@@ -128,6 +130,16 @@ def test_a_file_that_is_named_but_no_archive_by_its_name_is_refused(tmp_path, re
 
     with pytest.raises(ManifestError, match=rf"{re.escape(name)} does not end in {re.escape(ending)}\."):
         read(reader, tmp_path / name)
+
+
+def test_the_signature_of_an_archive_on_the_web_is_in_no_id(tmp_path):
+    pack(tmp_path / "a.tar", ("1.mp4", b"v"))
+    with serving() as web:
+        uri = web.add("/a.tar", body=(tmp_path / "a.tar").read_bytes()) + "?signature=b/c.d"
+        objects = ObjectStore(web=WebOptions(allow_networks=["127.0.0.0/8"]))
+        found = read_webdataset(VideoFiles(uri=uri, objects=objects, prompt="Which?"))
+
+    assert [(row["job_id"], row["video_uri"]) for row in found.rows] == [("a/1", f"{uri}#1.mp4")]
 
 
 STRUCT = pa.struct([("bytes", pa.large_binary()), ("path", pa.large_string())])
