@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -142,6 +143,7 @@ def results(run: str = "last", *, calibrated: bool = False, chunks: bool = False
             stdout=rows,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
         )
         if finished.returncode:
             raise _error(finished.returncode, finished.stderr)
@@ -163,11 +165,14 @@ def _manifest(source: Any, dataset: str | None) -> str:  # noqa: ANN401 - as in 
         jobs.write_parquet(written)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise ConfigurationError(f"{type(source).__name__} is no table of jobs: {error}") from None
-    from infra.settings import load_settings  # noqa: PLC0415 - slow to import
+    from infra.embedded.home import Home  # noqa: PLC0415 - slow to import
+    from infra.settings import load_settings  # noqa: PLC0415
     from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
 
-    folder = load_settings().home.absolute() / "manifests"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home = load_settings().home.absolute()
+    Home(home)  # creates it as commands do, which refuse a folder that others can write to
+    folder = home / "manifests"
+    folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{dataset}.parquet"
     ObjectStore().replace(str(path), written.getvalue())
     return str(path)
@@ -219,6 +224,7 @@ def _follow(command: Sequence[str]) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         process_group=0,  # so that the terminal does not interrupt it, too
         text=True,
+        errors="replace",
     )
     readers = [_copying(process.stderr, sys.stderr, errors)]
     if process.stdout:
@@ -248,8 +254,9 @@ def _copying(lines: Any, target: Any, kept: list[str]) -> threading.Thread:  # n
 
     def copy() -> None:
         for line in lines:
-            target.write(line)
-            target.flush()
+            with suppress(OSError, ValueError):  # a closed output: the command would wait until its lines are read
+                target.write(line)
+                target.flush()
             kept.append(line)
             del kept[:-_KEPT_LINES]
 

@@ -130,24 +130,31 @@ class ReelabelGroup(TyperGroup):
         return command
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        with _usage_errors_printable():
+        with _errors_explained(), _usage_errors_printable():  # `--help` and `--version` print here
             return super().make_context(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
         try:
-            with _usage_errors_printable():
+            with _errors_explained(), _usage_errors_printable():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             print_notice(f"Stopped with {stop} done; run{_TO_CONTINUE}" if str(stop) else f"Stopped. Run{_TO_CONTINUE}")
             signals.silence()
             sys.exit(signals.EXIT_CODE)
-        except Exception as error:
-            is_unread = isinstance(error, OSError) and error.errno == errno.EPIPE and not _is_read()
-            if is_unread or (found := _explain(error)) is None:
-                raise  # at an unread output, Click exits quietly
-            code, message, exit_code = found
-            print_error(code, message)
-            sys.exit(exit_code)
+
+
+@contextmanager
+def _errors_explained() -> Iterator[None]:
+    """Print an expected error as a sentence, and exit with its code."""
+    try:
+        yield
+    except Exception as error:
+        is_unread = isinstance(error, OSError) and error.errno == errno.EPIPE and not _is_read()
+        if is_unread or (found := _explain(error)) is None:
+            raise  # at an unread output, Click exits quietly
+        code, message, exit_code = found
+        print_error(code, message)
+        sys.exit(exit_code)
 
 
 @contextmanager

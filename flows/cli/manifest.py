@@ -59,7 +59,8 @@ VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
 # The options of each layout.
 _LAYOUT_OPTIONS: dict[str | None, frozenset[str]] = {
     None: frozenset({"column"}),
-    **dict.fromkeys(LAYOUTS, frozenset({"videos", "video_map", "column"})),
+    **dict.fromkeys(LAYOUTS, frozenset({"videos", "video_map"})),
+    "csv": frozenset({"videos", "video_map", "column"}),
     **dict.fromkeys(REVIEW_LAYOUTS, frozenset({"manifest"})),
     **dict.fromkeys(VIDEO_LAYOUTS, frozenset({"prompt", "choices", "column"})),
 }

@@ -107,9 +107,10 @@ def _frames(
     uri: str, start_s: float | None, settings: Settings, *, pool: DecodePool, objects: ObjectStore
 ) -> Generator[tuple[float, bytes], None, None]:
     with reelabel.open(uri, pool=pool, store=objects, limits=video_limits(settings)) as video:
-        seconds = range(int(start_s or 0), max(1, math.ceil(video.info.duration_s)))
-        for first in range(0, len(seconds), _BATCH_FRAMES):
-            part = seconds[first : first + _BATCH_FRAMES]
+        first_s = start_s or 0.0
+        times_s = [first_s + at for at in range(math.ceil((video.info.duration_s or 1.0) - first_s))]
+        for first in range(0, len(times_s), _BATCH_FRAMES):
+            part = times_s[first : first + _BATCH_FRAMES]
             for time_s, image in zip(part, video.frames_at(part), strict=True):
                 yield time_s, _jpeg(image)
 

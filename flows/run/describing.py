@@ -19,6 +19,7 @@ from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import read_encoder_info
 from tasks.embedding.video import frame_pixels, open_embedder
 from tasks.frame_cache.pool import KEPT_BYTES, open_extractor
+from tasks.model.adapter import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -106,7 +107,7 @@ def open_describer(
 
 def _read(uri: str, objects: ObjectStore) -> Bank:
     if "://" not in uri:
-        return read_bank(Path(uri).expanduser())
+        return read_bank(local_path(uri))
     is_web = (scheme_of(uri) or "").lower() in {"http", "https"}  # whose query is not part of the name
     with temporary_folder("bank") as folder:
         copy = folder / f"bank{Path(urlsplit(uri).path if is_web else uri).suffix}"

@@ -137,7 +137,7 @@ class _Enum:
 
 def absolute_if_exists(name: str | None) -> str | None:
     """Make the path of a file or folder absolute, as workers run in other folders; leave any other name alone."""
-    path = Path(name).expanduser() if name and "://" not in name else None
+    path = Path(os.path.expanduser(name)) if name and "://" not in name else None  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
     exists = path and os.path.exists(path)  # noqa: PTH110 - accepts a name that is too long, unlike Path.exists
     return str(path.absolute()) if path and exists else name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from io import BytesIO
@@ -115,7 +116,7 @@ class VideoJobs:
 def _require_manifest(source: str) -> None:
     if not source:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob, or --prompt and a folder of videos.")
-    path = None if scheme_of(source) else Path(source).expanduser()
+    path = None if scheme_of(source) else Path(os.path.expanduser(source))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
     if path and path.is_dir():
         what = f"{source} is a folder, not a manifest"
     elif source.endswith("/"):

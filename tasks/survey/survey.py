@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tasks.survey.clips import ManifestClips, Tags
     from tasks.survey.read import SeenClip
 
-_BINS = 24
+_BINS, _DIGITS = 24, 9
 _MOST_NAMES = 8
 _QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -274,7 +274,8 @@ def _distributions(usable: pl.DataFrame) -> Iterator[Distribution]:
 
 def _distribution(name: str, unit: str, values: np.ndarray[Any, Any], *, is_log: bool) -> Distribution:
     is_log = is_log and values.min() > 0
-    scaled = np.log(values) if is_log else values
+    # Rounded: a range of a few units in the last place cannot be divided into bins.
+    scaled = np.round(np.log(values) if is_log else values, _DIGITS)
     ends = (0.0, 1.0) if name == "coverage" else None
     counts, edges = np.histogram(scaled, bins=_BINS, range=ends)
     edges = np.exp(edges) if is_log else edges

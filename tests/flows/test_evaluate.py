@@ -115,6 +115,18 @@ def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(
     assert json.loads(repeated.to_json()) | {"created_at": ""} == json.loads(evaluation.to_json()) | {"created_at": ""}
 
 
+def test_a_glob_in_the_current_folder_is_evaluated_in_the_dataset_of_the_folder(
+    environment, known_manifest, monkeypatch
+):
+    folder = Path(known_manifest).parent
+    monkeypatch.chdir(folder)
+
+    samplers = ("--no-references", "--sampler=uniform:1", "--sampler=uniform:2")
+    run = reelabel(environment, "evaluate", "?????.parquet", *samplers)
+
+    assert f"{folder.name}: 35 known answers, compared with uniform:1" in run.stdout, run.stderr
+
+
 def test_a_manifest_without_answers_is_refused(environment, known_manifest, tmp_path, own_services):
     objects = ObjectStore(own_services.store)
     pl.read_parquet(objects.read(known_manifest)).with_columns(answer=pl.lit(None, dtype=pl.String)).write_parquet(

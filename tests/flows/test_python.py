@@ -1,5 +1,6 @@
 """Runs that Python starts, and their rows: each call runs the command in a process of its own."""
 
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import polars as pl
 import pytest
 
 import reelabel_app
+from infra.embedded.home import Home
 from infra.errors import ManifestError, RunFailedError
 from reelabel.errors import ConfigurationError
 from tasks.manifest.rejects import shorten_list
@@ -169,6 +171,25 @@ def test_a_table_becomes_a_manifest_that_replaces_the_earlier_one(as_source, tmp
     assert (tmp_path / "home/manifests").stat().st_mode & 0o777 == 0o700
 
 
+def test_the_home_folder_that_a_table_creates_is_private_whatever_the_umask(tmp_path, monkeypatch):
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "home"))
+    before = os.umask(0o002)
+    try:
+        reelabel_app._manifest(pl.DataFrame({"job_id": ["a"]}), "some-jobs")
+    finally:
+        os.umask(before)
+
+    Home(tmp_path / "home").require_private()
+
+
+def test_the_table_for_a_home_folder_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "file" / "home"))
+
+    with pytest.raises(ConfigurationError, match=r"cannot be created or used \(Not a directory\); set REELABEL_HOME"):
+        reelabel_app._manifest(pl.DataFrame({"job_id": ["a"]}), "some-jobs")
+
+
 def test_a_table_may_be_written_by_two_kernels_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("REELABEL_HOME", str(tmp_path / "home"))
     jobs = pl.DataFrame({"job_id": ["a", "b"]})
@@ -230,6 +251,19 @@ def test_what_a_command_prints_is_printed_and_its_last_errors_are_kept(capsys):
     assert kept.split() == [str(number) for number in range(10, 60)]
     shown = capsys.readouterr()
     assert (shown.out, len(shown.err.split())) == ("out\n", 60)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_command_is_read_to_its_end_whatever_it_prints_and_wherever_that_goes(is_closed, monkeypatch):
+    errors = io.StringIO()
+    if is_closed:
+        errors.close()
+    monkeypatch.setattr(sys, "stderr", errors)
+
+    code, kept = follow(r"import os; os.write(2, b'\xff\n' + b'a line\n' * 100_000 + b'the end'); os._exit(3)")
+
+    assert (code, kept.splitlines()[-1]) == (3, "the end")
+    assert is_closed or errors.getvalue().startswith("\ufffd\na line\n")
 
 
 def test_an_error_that_lists_many_faults_begins_with_the_name_of_the_manifest():

@@ -459,3 +459,13 @@ def test_a_missing_file_is_named():
     for read in (read_nextqa, read_videomme, read_mvbench, read_streamingbench):
         with pytest.raises(ManifestError, match="gone"):
             valid(read, QuestionFiles(path=Path("/gone")))
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", tz="Nowhere/Land"), pa.decimal256(60, 2)])
+def test_a_benchmark_with_a_type_that_cannot_be_read_is_refused(tmp_path, kind):
+    table = parquet.read_table(videomme(tmp_path / "test.parquet"))
+    odd = table.set_column(table.column_names.index("duration"), "duration", pa.nulls(len(table), kind))
+    parquet.write_table(odd, tmp_path / "odd.parquet")
+
+    with pytest.raises(ManifestError, match=r"odd\.parquet has a column of Video-MME whose type cannot be read\.$"):
+        valid(read_videomme, QuestionFiles(path=tmp_path / "odd.parquet"))

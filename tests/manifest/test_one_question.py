@@ -10,7 +10,9 @@ def question_on(source, prompt="Is it?", choices="yes|no"):
     return QuestionOnVideos.of(source, prompt, choices)
 
 
-@pytest.mark.parametrize("source", ["jobs.parquet", "s3://b/jobs/*.parquet", "s3://b/jobs", "mp4"])
+@pytest.mark.parametrize(
+    "source", ["jobs.parquet", "s3://b/jobs/*.parquet", "s3://b/jobs", "mp4", "~nobody-has-this-name/x"]
+)
 def test_without_a_question_the_source_is_a_manifest(source):
     assert question_on(source, None, None) is None
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -13,12 +14,14 @@ from pyarrow import parquet
 
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
+from reelabel.options import WebOptions
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.importers.lerobot import read_lerobot
 from tasks.manifest.importers.parquet_videos import read_parquet_videos
 from tasks.manifest.importers.videos import VideoFiles, read_folder
 from tasks.manifest.importers.webdataset import read_webdataset
 from tasks.manifest.one_question import QuestionOnVideos
+from tests.reelabel.sources.web_server import serving
 
 LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
 
@@ -114,6 +117,31 @@ def test_each_row_of_a_table_is_a_job_that_refers_to_its_bytes():
     assert named["video_uri"][0].endswith("binary.parquet#column=mp4&row=0")
 
 
+@pytest.mark.parametrize(
+    ("reader", "name", "ending"),
+    [
+        (read_webdataset, "a.tar.gz", ".tar"),
+        (read_webdataset, "a.mp4", ".tar"),
+        (read_parquet_videos, "a.pq", ".parquet"),
+    ],
+)
+def test_a_file_that_is_named_but_no_archive_by_its_name_is_refused(tmp_path, reader, name, ending):
+    parquet.write_table(pa.table({"clip": [b"v"]}), tmp_path / name)
+
+    with pytest.raises(ManifestError, match=rf"{re.escape(name)} does not end in {re.escape(ending)}\."):
+        read(reader, tmp_path / name)
+
+
+def test_the_signature_of_an_archive_on_the_web_is_in_no_id(tmp_path):
+    pack(tmp_path / "a.tar", ("1.mp4", b"v"))
+    with serving() as web:
+        uri = web.add("/a.tar", body=(tmp_path / "a.tar").read_bytes()) + "?signature=b/c.d"
+        objects = ObjectStore(web=WebOptions(allow_networks=["127.0.0.0/8"]))
+        found = read_webdataset(VideoFiles(uri=uri, objects=objects, prompt="Which?"))
+
+    assert [(row["job_id"], row["video_uri"]) for row in found.rows] == [("a/1", f"{uri}#1.mp4")]
+
+
 STRUCT = pa.struct([("bytes", pa.large_binary()), ("path", pa.large_string())])
 
 
@@ -134,6 +162,25 @@ def test_a_table_has_bytes_or_paths_and_says_which_rows_have_neither(tmp_path):
     assert found.notes == ["1 row of half.parquet have no video in column clip."]
     neither = "it has neither bytes nor a path."
     assert faults(found) == [("in/paths.parquet, row 1", neither), ("in/paths.parquet, row 2", neither)]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ms"), pa.timestamp("ms", tz="Nowhere/Land"), pa.duration("s")])
+def test_a_time_that_cannot_be_read_is_named_with_its_table(tmp_path, kind):
+    table = pa.table({"clip": [b"v"], "made": pa.array([2**60], kind)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+
+    with pytest.raises(ManifestError, match=r"t\.parquet has a value that cannot be read in the column made: "):
+        read(read_parquet_videos, tmp_path, task="made")
+
+
+@pytest.mark.parametrize("named", ["in/paths.parquet", "in", ""])
+def test_the_paths_in_a_table_are_relative_to_its_folder_whether_it_or_a_folder_is_named(tmp_path, named):
+    (tmp_path / "in").mkdir()
+    parquet.write_table(pa.table({"clip": ["a.mp4", "more/b.mp4"]}), tmp_path / "in" / "paths.parquet")
+
+    rows = read(read_parquet_videos, tmp_path / named, video_uri="clip").valid()
+
+    assert rows["video_uri"].to_list() == [f"{tmp_path}/in/a.mp4", f"{tmp_path}/in/more/b.mp4"]
 
 
 def test_a_table_whose_column_of_videos_is_unclear_is_refused(tmp_path):

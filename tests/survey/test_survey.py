@@ -1,6 +1,7 @@
 """Surveys of real clips, in a folder and on S3."""
 
 import json
+import math
 import re
 import struct
 import tarfile
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 
 from infra.errors import ManifestError
@@ -18,6 +20,7 @@ from reelabel.sources.opened import RANGES_MIN_BYTES
 from tasks.domain.coverage import DOCS_PAGE
 from tasks.survey.describe import amount, headlines, size, title
 from tasks.survey.page import render
+from tasks.survey.survey import _distribution
 from tasks.survey.take import SurveyOptions, take_survey
 from tests.clips import write_clip
 from tests.hostile import HOSTILE, hidden_in
@@ -160,6 +163,15 @@ def test_figures_are_distributed_over_clips_and_those_of_videos_over_videos(surv
     assert [each["is_log"] for each in found] == [True, True, False, True, True]
     assert lengths["quantiles"] == [4.0] * 5
     assert sizes["unit"] == "bytes"
+
+
+@pytest.mark.parametrize("more", [0, 1, 2, 30])
+def test_figures_that_differ_by_rounding_alone_are_in_one_bin(more):
+    figures = np.array([3.003, 3.003 + more * math.ulp(3.003)])
+
+    found = [_distribution("longest gap", "s", values, is_log=True) for values in (figures, figures * 0)]
+
+    assert [sorted(each.counts)[-2:] for each in found] == [[0, 2]] * 2
 
 
 def test_a_sample_gives_intervals_around_what_is_true(make_clip, write_manifest, settings):

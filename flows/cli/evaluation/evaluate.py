@@ -31,7 +31,7 @@ from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
 from tasks.results.evaluation.evaluations import last_evaluation
-from tasks.results.runs import newest_run, require_only_spec
+from tasks.results.runs import newest_run, require_only_spec, short_ids
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -67,7 +67,7 @@ def evaluate(
         progress = show_progress(lambda: newest_run(engine, manifest_uri=uri, dataset=None))
         with nullcontext() if json == _PRINTED else progress:
             run_flow_here(flow, create_flow_run(flow, parameters), parameters)
-        evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(manifest))
+        evaluation = last_evaluation(engine, dataset=options.dataset or dataset_name(uri))
     assert evaluation is not None
     if json == _PRINTED:
         print(evaluation.to_json())  # noqa: T201 - for programs
@@ -99,14 +99,15 @@ def calibrate(
         scope = Scope.of(row)
         calibration = fit_temperature(known_answers(engine, scope, jobs=jobs))
         save_calibration(engine, calibration, scope, run_id=row["run_id"], manifest_uri=uri)
+        name = short_ids(engine, [row["run_id"]])[row["run_id"]]
     if json:
         facts = {"run_id": str(row["run_id"])} | scope.key | asdict(calibration) | {"bins": BINS}
         print_json(facts)
         return
-    _print(row, calibration)
+    _print(row, calibration, name=name)
 
 
-def _print(run: RowMapping, calibration: Calibration) -> None:
+def _print(run: RowMapping, calibration: Calibration, *, name: str) -> None:
     known = f"{pluralize(calibration.jobs, 'known answer')}, {calibration.wrong:,} labels wrong"
     figures = {
         "accuracy": (calibration.accuracy, calibration.accuracy),
@@ -116,10 +117,10 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     }
     rows = ((name, f"{before:.4f}", f"{after:.4f}") for name, (before, after) in figures.items())
     OUT.print(make_table(("", "raw", "calibrated (held out)"), rows, title=f"{run['dataset']}: {known}"))
-    run_id, (first, second) = str(run["run_id"]), calibration.half_temperatures
+    first, second = calibration.half_temperatures
     print_line(
         f"Temperature {calibration.temperature:.3f} ({calibration.temperature_low:.3f} to "
-        f"{calibration.temperature_high:.3f}), fitted on the labels of run {run_id} (spec {run['spec_id']}); on each "
+        f"{calibration.temperature_high:.3f}), fitted on the labels of run {name} (spec {run['spec_id']}); on each "
         f"half of its videos: {first:.3f} and {second:.3f}."
     )
     print_line(
@@ -129,7 +130,7 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     if calibration.nll_change_high >= 0:
         print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
-        print_line(f"See calibrated labels: {command('results', run_id, calibrated=True)}")
+        print_line(f"See calibrated labels: {command('results', name, calibrated=True)}")
 
 
 # Two tables, with two lines per cell, so that both fit in 80 columns.

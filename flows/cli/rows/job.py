@@ -163,7 +163,7 @@ def _print(page: _JobPage) -> None:
             print_line(f"... and {len(card.chunks) - _MAX_CHUNKS:,} more; use --format json for all of them.")
     OUT.print(_history(page))
     options = {"dataset": newest["dataset"], "force": newest["kind"] != "failure"}
-    print_line(f"To answer it again: {command('backfill', ids=newest['job_id'], **options)}")
+    print_line(f"To answer it again: {command('backfill', ids=[newest['job_id']], **options)}")
 
 
 def _outcome(page: _JobPage) -> Iterator[tuple[str | tuple[str, str], ...]]:
@@ -311,12 +311,15 @@ def _decode(data_uri: str) -> Image.Image:
 
 
 def _keep(picture: Image.Image, settings: Settings, job_id: str) -> str | None:
-    """Save a picture in the home folder; return its path, or None if there is no such folder."""
+    """Save a picture in the home folder; return its path, or None if there is no such folder, or none of ours."""
     if not settings.home.is_dir():
         return None
     target = settings.home / "jobs" / f"{json_digest(job_id)[:16]}.png"
-    target.parent.mkdir(exist_ok=True)
-    picture.save(target)
+    try:
+        target.parent.mkdir(exist_ok=True)
+        picture.save(target)
+    except OSError:
+        return None
     return str(target)
 
 

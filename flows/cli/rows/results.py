@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
@@ -23,6 +22,7 @@ from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
 from tasks.evaluation.calibration import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
+from tasks.model.adapter import local_path
 from tasks.report.jobs import Sources
 from tasks.report.review import Uncertain, fiftyone_samples, label_studio_task, load_uncertain
 from tasks.results.evaluation.calibrations import read_calibration
@@ -40,6 +40,7 @@ from tasks.results.runs import describes, read_any_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from rich.table import Table
     from sqlalchemy import Engine, RowMapping
@@ -126,7 +127,7 @@ def _write_review(run: str, *, limit: int, folder: str | None) -> None:
         if folder is None:
             _print_tasks(found)
         else:
-            _write_samples(found, Path(folder).expanduser())
+            _write_samples(found, local_path(folder))
 
 
 def _load_uncertain(engine: Engine, settings: Settings, run: RowMapping, limit: int) -> Uncertain:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import polars as pl
@@ -29,6 +28,7 @@ from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.sheet import Picture, Section, draw_sheet, scale
+from tasks.model.adapter import local_path
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import name_version, require_model
 from tasks.search.local_index import LocalIndex
@@ -37,6 +37,7 @@ from tasks.search.searcher import Searcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -101,12 +102,12 @@ class SearchOptions(BaseModel):
 
     @property
     def picture(self) -> Path:
-        return Path(self.image or "").expanduser()
+        return local_path(self.image or "")
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
         if self.bank is not None:
-            return read_bank(Path(self.bank).expanduser()).texts
+            return read_bank(local_path(self.bank)).texts
         return () if self.text is None else (self.text,)
 
     @property

@@ -114,7 +114,10 @@ class _Jobs:
 
 
 def _listed(choices: tuple[str, ...]) -> str:
-    return json.dumps(choices, ensure_ascii=False) if any("|" in each for each in choices) else "|".join(choices)
+    """Return choices as the option takes them, separated by bars if it would read the same."""
+    plain = "|".join(choices)
+    is_read_so = not plain.startswith("[") and tuple(map(str.strip, plain.split("|"))) == (choices or ("",))
+    return plain if is_read_so else json.dumps(choices, ensure_ascii=False)
 
 
 def _run(jobs: _Jobs, id_file: str | None) -> int:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def download_report(settings: Settings, run_id: UUID) -> str | None:
-    """Copy a run's page to the home folder; return its path, or its URI without that folder, or None without a page."""
+    """Copy a run's page to the home folder; return its path, its URI if that cannot be, or None without a page."""
     assert settings.store.uri is not None
     uri = page_uri(settings.store.uri, run_id)
     try:
@@ -52,8 +52,11 @@ def download_report(settings: Settings, run_id: UUID) -> str | None:
     if not settings.home.is_dir():
         return uri
     target = settings.home / "reports" / f"{run_id}.html"
-    target.parent.mkdir(exist_ok=True)
-    target.write_bytes(page)
+    try:
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(page)
+    except OSError:  # the run is done, whether or not the folder can be written
+        return uri
     return str(target.absolute())
 
 

@@ -172,6 +172,8 @@ def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, l
                 read.append(pl.from_arrow(batch))
     except UNREADABLE as error:
         raise ManifestError(f"Cannot read {uri} as Parquet: {read_error(error)}.") from None
+    except (pl.exceptions.PanicException, pl.exceptions.ComputeError):  # for example, of an unknown time zone
+        raise ManifestError(f"{uri} has a column of {layout} whose type cannot be read.") from None
     return pl.concat(map(pl.DataFrame, read))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.archives import RemoteArchive
 from reelabel.sources.members import RangedFile
 from reelabel.sources.object_info import redact_uri
-from reelabel.text import pluralize
+from reelabel.text import named, pluralize
 from tasks.manifest.importers.imported import ImportedRows, require_columns
 from tasks.manifest.row_batches import UNREADABLE, ParquetTable, plain_schema
 
@@ -63,7 +64,7 @@ def _add_rows(found: ImportedRows, source: VideoFiles, info: ObjectInfo, table: 
         found.notes.append(f"{name} has no rows.")
     if column.empty:
         found.notes.append(f"{pluralize(column.empty, 'row')} of {name} have no video in column {column.name}.")
-    for number, fields in enumerate(_fields_of_rows(table, column, source)):
+    for number, fields in enumerate(_fields_of_rows(table, column, source, redact_uri(info.uri))):
         job_id = f"{name.removesuffix('.parquet')}/{number}"
         job = partial(_row_job, source, info, column, number, job_id, fields)
         found.add(f"{name}, row {number}", job, job_id=job_id, given=fields)
@@ -84,17 +85,27 @@ def _row_job(
 def _path_uri(source: VideoFiles, info: ObjectInfo, path: object) -> str:
     if not isinstance(path, str) or not path:
         raise ValueError("it has neither bytes nor a path")
+    if info.uri == source.uri:  # the only table
+        source = replace(source, uri=info.uri.rpartition("/")[0])
     folder = source.name_of(info.uri).rpartition("/")[0]
     return source.uri_of(f"{folder}/{path}" if folder else path)
 
 
-def _fields_of_rows(table: ParquetTable, column: _Column, source: VideoFiles) -> Iterator[dict[str, Any]]:
+def _fields_of_rows(table: ParquetTable, column: _Column, source: VideoFiles, uri: str) -> Iterator[dict[str, Any]]:
     columns = [*source.fields, *([column.paths] if column.paths else [])]
     if not columns:  # rows are only counted
         yield from ({} for _ in range(table.file.metadata.num_rows))
         return
     for batch in table.batches(columns, max_rows=_BATCH_ROWS):
-        yield from batch.to_pylist()
+        try:
+            rows = batch.to_pylist()
+        except UNREADABLE:
+            raise
+        except (ValueError, OverflowError, LookupError) as error:  # of a time that Python cannot represent
+            raise ManifestError(
+                f"{uri} has a value that cannot be read in the {named('column', columns)}: {error}."
+            ) from None
+        yield from rows
 
 
 def _find_column(source: VideoFiles, info: ObjectInfo, file: Any) -> _Column:  # noqa: ANN401

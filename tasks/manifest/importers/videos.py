@@ -77,9 +77,12 @@ class VideoFiles:
 
     def files(self, *suffixes: str) -> Iterator[ObjectInfo]:
         """Yield the file, or all files with one of the suffixes below the folder or prefix, in order of name."""
-        found = self._one_file() or [info for info in self.objects.list(self.uri) if suffix_of(info.uri) in suffixes]
-        if not found:
-            raise ManifestError(f"There are no files below {redact_uri(self.uri)} that end in .{', .'.join(suffixes)}.")
+        one, shown, ends = self._one_file(), redact_uri(self.uri), f".{', .'.join(suffixes)}"
+        found = [info for info in one or self.objects.list(self.uri) if suffix_of(_without_query(info.uri)) in suffixes]
+        if not found:  # members are only those of archives with such a name
+            raise ManifestError(
+                f"{shown} does not end in {ends}." if one else f"There are no files below {shown} that end in {ends}."
+            )
         yield from found
 
     def _one_file(self) -> list[ObjectInfo]:
@@ -98,7 +101,7 @@ class VideoFiles:
         is_web = scheme_of(self.uri) in WEB_SCHEMES
         if not (is_web or split_member(self.uri) or self._one_file()):
             return None
-        path = redact_uri(self.uri).partition("?")[0] if is_web else self.uri
+        path = _without_query(self.uri)
         return path.rpartition("/")[2] or path, self.uri
 
     def named_files(self) -> Iterator[tuple[str, str]]:
@@ -115,7 +118,7 @@ class VideoFiles:
     def name_of(self, uri: str) -> str:
         """Return the path of a file below the folder or prefix, or the name of the only file."""
         below = uri.removeprefix(f"{self.uri.rstrip('/')}/")
-        return uri.rpartition("/")[2] if below == uri else below
+        return _without_query(uri).rpartition("/")[2] if below == uri else below
 
     def uri_of(self, place: str) -> str:
         """Return the URI of a path below the folder or prefix.
@@ -126,6 +129,11 @@ class VideoFiles:
         if not place or place.startswith("/") or scheme_of(place) or ".." in place.split("/"):
             raise ValueError(f"the path {quoted(place)} does not lie below {redact_uri(self.uri)}")
         return f"{self.uri.rstrip('/')}/{escape_name(place)}"
+
+
+def _without_query(uri: str) -> str:
+    """Return a web address without its query, such as a signature, or any other URI unchanged."""
+    return redact_uri(uri).partition("?")[0] if scheme_of(uri) in WEB_SCHEMES else uri
 
 
 def suffix_of(name: str) -> str:

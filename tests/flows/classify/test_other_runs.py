@@ -46,7 +46,7 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
     assert "has been started" in unnamed.stderr
     assert (fitted["jobs"], fitted["bins"], fitted["dataset"]) == (144, 15, "first")
     assert f"Temperature {fitted['temperature']:.3f} ({fitted['temperature_low']:.3f} to" in shown
-    assert f"fitted on the labels of run {fitted['run_id']} (spec {fitted['spec_id']})" in shown
+    assert f"fitted on the labels of run {fitted['run_id'][:8]} (spec {fitted['spec_id']})" in shown
     assert "Held-out negative log-likelihood changes by" in shown
     rows = json.loads(reelabel(environment, "results", run, "--calibrated", "--format", "json").stdout)
     assert [row["probabilities"] for row in rows] == [row["probabilities"] for row in raw]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import nullcontext
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -339,6 +340,17 @@ def test_output_that_nobody_reads_ends_a_command_silently(environment):
 
     assert process.stderr.read() == ""
     assert process.wait(timeout=60) == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["samplers", "--help"], ["samplers"]])
+def test_output_to_a_full_disk_ends_a_command_with_a_sentence(arguments):
+    with Path("/dev/full").open("wb") as full:
+        completed = subprocess.run(
+            [sys.executable, "-m", "flows.cli", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert completed.returncode == 1
+    assert completed.stderr == "disk_full: The disk of /dev is full; free space, then run the same command again.\n"
 
 
 def test_help_and_version_are_printed(environment):

@@ -88,6 +88,7 @@ def test_a_reviewed_manifest_need_not_lie_where_videos_must(tmp_path, monkeypatc
     [
         ("next", [], "Unknown layout next; use one of nextqa, mvbench, videomme, streamingbench, csv, label-studio"),
         ("csv", ["prompt"], "--column prompt is malformed; use NAME=COLUMN"),
+        ("nextqa", ["prompt=q"], "--column is for --layout csv, webdataset, parquet, lerobot, folder; leave it out"),
     ],
 )
 def test_a_wrong_option_is_explained(tmp_path, layout, columns, message):

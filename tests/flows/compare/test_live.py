@@ -62,6 +62,20 @@ def test_a_question_sees_the_video_up_to_its_time(server, tmp_path):
     assert part == [0, 1]  # of the session, which begins at the third second
 
 
+def test_a_question_sees_nothing_before_a_start_between_two_seconds(server, tmp_path, monkeypatch):
+    clip, sent = write_video(tmp_path / "clip.mp4", seconds=5), []
+    send = LiveClient.send_frame
+
+    def note(client, picture, *, time_s):
+        sent.append(time_s)
+        return send(client, picture, time_s=time_s)
+
+    monkeypatch.setattr(LiveClient, "send_frame", note)
+    results = answer_live(jobs_of((clip, 2.75, 4.0), (clip, 4.5, None)), Settings(), url=server.url)
+
+    assert (results.failed, sent) == ([], [2.75, 3.75, 4.5])
+
+
 def test_a_server_that_is_not_there_ends_the_evaluation_with_a_sentence():
     with pytest.raises(ConfigurationError, match="No live sessions are served at"):
         answer_live(jobs_of(("/clip.mp4", None, None)), Settings(), url="http://127.0.0.1:1")

@@ -142,6 +142,14 @@ def test_a_model_folder_is_resolved_from_any_working_folder(monkeypatch, tmp_pat
     assert load_settings().model.name == str(tmp_path / "mine")
 
 
+@pytest.mark.parametrize("variable", ["REELABEL_MODEL_NAME", "REELABEL_DESCRIBE_MODEL", "REELABEL_DESCRIBE_TAGS"])
+def test_a_name_below_the_home_of_an_unknown_user_stays_as_it_is(monkeypatch, variable):
+    monkeypatch.setenv(variable, "~nobody-has-this-name/x")
+
+    section, field = variable.removeprefix("REELABEL_").lower().split("_")
+    assert getattr(getattr(load_settings(), section), field) == "~nobody-has-this-name/x"
+
+
 def test_a_home_below_that_of_the_user_may_be_short(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("REELABEL_HOME", "~/reelabel")

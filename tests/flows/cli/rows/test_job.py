@@ -22,7 +22,7 @@ def classified_manifest(tmp_path_factory, reelabel):
     video = write_clip(folder / "a.mp4", frames=30, gop=10)
     uris = [str(video), str(folder / "none.mp4"), None]
     rows = {
-        "job_id": ["colour", "absent", "both"],
+        "job_id": ["colour", "absent, 2", "both"],
         "video_uri": uris,
         "video_uris": [None, None, [str(video), str(video)]],
         "prompt": ["Which colour\x1b[31m?"] * 3,
@@ -63,14 +63,26 @@ def test_a_picture_without_a_name_is_kept_in_the_home_folder(reelabel, tmp_path)
     assert Image.open(line.removeprefix("Picture of the frames: ")).format == "PNG"
 
 
+def test_what_cannot_be_copied_to_the_home_folder_is_no_failure_of_a_command(reelabel, classified_manifest, tmp_path):
+    for name in ("jobs", "reports"):
+        (tmp_path / name).touch()
+
+    shown = reelabel("job", "colour", "--dataset", "clips", REELABEL_HOME=str(tmp_path))
+    run = reelabel("classify", str(classified_manifest), REELABEL_HOME=str(tmp_path))
+
+    assert (shown.returncode, shown.stderr, "Picture of" in shown.stdout) == (0, "", False)
+    assert run.returncode == 1  # of the job that fails
+    assert re.search(r"^Report: \w+://.+/reports/[-\w]+\.html$", run.stdout, re.MULTILINE), run.stdout + run.stderr
+
+
 def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, classified_manifest):
-    shown = reelabel("job", "absent")
+    shown = reelabel("job", "absent, 2")
 
     assert shown.returncode == 0, shown.stderr
     assert re.search(rf"^video_missing: .*{classified_manifest.parent}/none\.mp4", shown.stdout, re.MULTILINE)
     assert re.search(r"^Failed in stage fetch after \d attempts?\.$", shown.stdout, re.MULTILINE)
     assert "No frames were extracted." in shown.stdout
-    assert "To answer it again: reelabel backfill --ids absent --dataset clips\n" in shown.stdout
+    assert """To answer it again: reelabel backfill --ids '"absent, 2"' --dataset clips\n""" in shown.stdout
 
 
 def test_each_video_of_a_job_has_its_frames(reelabel, classified_manifest, tmp_path):

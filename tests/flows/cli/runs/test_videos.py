@@ -1,12 +1,15 @@
 """`reelabel classify` of videos without a manifest: one question about a folder, a glob or a file."""
 
+import json
 import os
 import re
 
 import pytest
 from sqlalchemy import select
 
+from flows.cli.runs.classify import _listed
 from tasks.database.tables import FAILURE, RESULT
+from tasks.manifest.cells import parse_list
 from tests.clips import write_clip
 from tests.command_line import reelabel as run_command
 
@@ -142,3 +145,11 @@ def test_videos_without_a_question_and_questions_without_videos_are_refused(
     assert completed.returncode == 2, completed.stdout + completed.stderr
     assert sentence.replace("FOLDER", str(folder)) in completed.stderr
     assert not (folder / "home").exists()
+
+
+@pytest.mark.parametrize("choices", [(), ("yes", "no"), ("a|b", "c"), ("[a", "b"), ("[none]", "some"), (" a", "b ")])
+def test_the_command_that_a_dry_run_names_asks_with_the_same_choices(choices):
+    listed = _listed(choices)
+
+    assert listed == ("" if not choices else "yes|no" if choices == ("yes", "no") else json.dumps(choices))
+    assert not choices or tuple(parse_list(listed, "--choices")) == choices
