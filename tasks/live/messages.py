@@ -253,7 +253,9 @@ class VideoQuery(_Message):
     audio_data: Base64 | None = Field(None, description="One more chunk of audio, before the question.")
     interrupt: bool = Field(False, description="First cancel all queries that wait or are being answered.")
     again: bool = Field(
-        False, description="Sent before, on a connection that was lost; ignored if its `query_id` has arrived."
+        False,
+        description="Sent before, on a connection that was lost; ignored if the same question has arrived under its "
+        "`query_id`.",
     )
     deadline_s: float | None = Field(None, gt=0, le=86_400, description="Replaces the session's deadline.")
     every_s: float | None = Field(

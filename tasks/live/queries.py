@@ -69,7 +69,7 @@ class Queries:
         self._is_free = asyncio.Event()  # unset while a thread asks the model, even about an abandoned question
         self._is_free.set()
         self._standing: dict[str, Standing] = {}
-        self._ids: dict[str, None] = {}  # of queries that have arrived, in order
+        self._asked: dict[str, int] = {}  # by the ids of queries that have arrived, in order: what they asked
         self._is_newer = config.is_newer
         by_protocol: SpeechEvent = "response.output_audio.delta" if self._is_newer else "response.audio.delta"
         self._speech_event: SpeechEvent = config.speech_event or by_protocol
@@ -86,8 +86,11 @@ class Queries:
     # Before they are answered
 
     def is_repeated(self, query: messages.VideoQuery) -> bool:
-        """Whether a query has arrived before, and was sent again after its connection was lost."""
-        return query.again and query.query_id in self._ids
+        """Whether a query has arrived before, and was sent again after its connection was lost.
+
+        Another question may take over the id of a standing one, also while its client has no connection.
+        """
+        return query.again and self._asked.get(query.query_id or "") == _key_of(query)
 
     def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing:
         """Accept a query that has arrived.
@@ -105,9 +108,9 @@ class Queries:
             )
         admitted = self._add_standing(query, arrived_s) if query.is_standing else self._add(query, arrived_s)
         if query.query_id is not None:
-            self._ids[query.query_id] = None
-            if len(self._ids) > _MAX_IDS:
-                del self._ids[next(iter(self._ids))]
+            self._asked[query.query_id] = _key_of(query)
+            if len(self._asked) > _MAX_IDS:
+                del self._asked[next(iter(self._asked))]
         return admitted
 
     def _add(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> PendingQuery:
@@ -424,6 +427,10 @@ class Queries:
             ended = {"code": outcome.code, "message": outcome.message, "total_ms": pending.waited_ms}
             return row | dict.fromkeys(_TOKENS, 0) | ended
         return row | outcome.model_dump(include=_COLUMNS) | {"answer": outcome.text, "choice_index": outcome.choice}
+
+
+def _key_of(query: messages.VideoQuery) -> int:
+    return hash((query.text, query.choices, query.every_s, query.on_change, query.change_margin))
 
 
 def _done(pending: PendingQuery, visible: Visible, answer: LiveDone | None = None) -> events.ResponseDone:

@@ -199,6 +199,22 @@ def test_a_query_that_is_sent_again_is_answered_once(begin):
     assert ask(client, "c", query_id="a")["query"] == 2, "only what says so is a repetition"
 
 
+def test_another_question_under_a_known_id_is_no_repetition(begin):
+    """As a client sends it that replaces its standing question while the connection is lost."""
+    model = ScriptedModel()
+    client = start(begin, model, enable_frame_filter=False)
+    send_frames(client, [0])
+    client.send(query("old", query_id="s", every_s=1, choices=CHOICES))
+    client.last("response.text.done")
+    client.send(query("new", query_id="s", every_s=1, choices=CHOICES, again=True))
+    client.last("response.text.done")
+    client.send(query("new", query_id="s", every_s=1, choices=CHOICES, again=True))
+    send_frames(client, [0], first_s=1)
+    client.last("response.text.done")
+    assert [query.text[:3] for _, query in model.requests] == ["old", "new", "new"]
+    assert client.session.stats().queries == 3
+
+
 def standing_answers(client, count):
     return [event for event in client.until("response.done", count) if event["type"] == "response.done"]
 
