@@ -94,7 +94,9 @@ class SessionConfig(_Message):
         description="A model that does not speak refuses `audio` alone, and otherwise answers in text. "
         "Speech is also sent as text.",
     )
-    system_prompt: Words | None = Field(None, description="System prompt, before the first frame.")
+    system_prompt: Words | None = Field(
+        None, description="System prompt, before the first frame; defaults to the server's."
+    )
     sampling: Sampling | None = Field(None, description="Sampling of answers in words; a query may have its own.")
     sampling_params_list: tuple[Sampling | dict[str, Any], ...] | None = Field(
         None,
