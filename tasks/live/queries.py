@@ -96,7 +96,7 @@ class Queries:
         """Accept a query that has arrived.
 
         Raises:
-            ProtocolError: Too many queries wait, or there are too many standing questions.
+            ProtocolError: Too many queries wait, there are too many standing questions, or it is too long.
         """
         if query.interrupt:
             self._cancel(self._pending)
@@ -106,6 +106,10 @@ class Queries:
             raise ProtocolError(
                 f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
+        try:  # those that wait would fill the memory with their choices
+            require_short(self._text_of(query), self._config.system_prompt)
+        except PromptTooLongError as error:
+            raise ProtocolError(error.message, code="prompt_too_long") from None
         admitted = self._add_standing(query, arrived_s) if query.is_standing else self._add(query, arrived_s)
         if query.query_id is not None:
             self._asked[query.query_id] = _key_of(query)
@@ -290,11 +294,7 @@ class Queries:
         return _done(pending, visible)
 
     async def _ask_until_answered(self, pending: PendingQuery, visible: Visible) -> events.ResponseDone:
-        losses = 0
-        try:
-            query = self._query_of(pending.query)
-        except PromptTooLongError as error:
-            raise ProtocolError(error.message, code="prompt_too_long") from None
+        losses, query = 0, self._query_of(pending.query)
         while True:
             try:
                 answer = await self._stream(pending, visible, query)
@@ -319,10 +319,7 @@ class Queries:
 
     def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
         if query.choices:
-            text = render_question(self._setup.template, prompt=query.text, choices=query.choices)
-            require_short(text, self._config.system_prompt)
-            return LiveQuery(text=text, choices=query.choices)
-        require_short(query.text, self._config.system_prompt)
+            return LiveQuery(text=self._text_of(query), choices=query.choices)
         sampling = query.sampling or self._config.answers
         return LiveQuery(
             text=query.text,
@@ -334,6 +331,9 @@ class Queries:
             produces_speech=self._setup.produces_speech(self._config),
             voice=self._config.speaker,
         )
+
+    def _text_of(self, query: messages.VideoQuery) -> str:
+        return render_question(self._setup.template, prompt=query.text, choices=query.choices or ())
 
     def _last_turns(self, room: int) -> tuple[tuple[str, str], ...]:
         """Return the last turns that together have at most this many characters."""

@@ -77,7 +77,24 @@ def test_a_tokenizer_is_given_no_more_text_at_once_than_one_question_may_have(be
     send_frames(client, [0])
     assert [ask(client, name * 30_000)["turns"] for name in "abcd"] == [0, 1, 2, 2]
     for fields in ({}, {"choices": CHOICES}):
-        assert client.exchange(query("x" * 99_000, **fields), "error")["code"] == "prompt_too_long"
+        with pytest.raises(ProtocolError, match="100,000 are allowed"):
+            client.send(query("x" * 99_000, **fields))
+
+
+def test_a_question_that_is_too_long_does_not_wait_for_its_turn(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send(query("a"))
+    long = {"choices": ["x" * 3_990 + str(number) for number in range(26)], "query_id": "q"}
+    for fields in (long, long | {"every_s": 1}):
+        with pytest.raises(ProtocolError, match="100,000 are allowed") as raised:
+            client.send(query("?", **fields))
+        assert raised.value.code == "prompt_too_long"
+    stats = client.session.stats()
+    assert (stats.queries, stats.waiting) == (1, 1)
+    model.may_answer.set()
 
 
 def test_a_question_that_failed_is_not_part_of_the_conversation(begin):
