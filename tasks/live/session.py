@@ -363,7 +363,7 @@ class Session:
             self.end("idle")
 
     def _send_error(self, code: messages.ErrorCode, message: str) -> None:
-        self.events.send(events.ErrorEvent(code=code, message=message))
+        self.events.send(events.ErrorEvent(code=code, message=message, is_fatal=True))
 
     async def _answer(self) -> None:
         await self._queries.answer_all()

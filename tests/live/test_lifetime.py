@@ -51,7 +51,7 @@ def test_the_time_of_a_session_ends(begin, monkeypatch, limit, reason, code):
     monkeypatch.setattr(f"tasks.live.session.{limit}", 0.2)
     client = start(begin, None)
     events = client.until("session.closed")
-    assert [events[-2]["code"], events[-1]["reason"]] == [code, reason]
+    assert [events[-2]["code"], events[-2]["is_fatal"], events[-1]["reason"]] == [code, True, reason]
 
 
 def test_a_session_whose_query_is_in_work_is_not_idle(begin):
