@@ -221,10 +221,12 @@ class LiveClient:
             except ConfigurationError:
                 return False
             self.resumed += 1
-            sent = 0
-            while sent < len(queries := [*self._open.values()]):  # others may be asked meanwhile
-                await self._send_now(queries[sent] | {"again": True})
-                sent += 1
+            sent: list[dict[str, Any]] = []
+            while unsent := [
+                query for query in self._open.values() if query not in sent
+            ]:  # some may be asked meanwhile
+                await self._send_now(unsent[0] | {"again": True})
+                sent.append(unsent[0])
             if self._is_finishing:
                 await self._send_now({"type": "video.done"})
             self._is_connected = True

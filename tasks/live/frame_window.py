@@ -38,6 +38,13 @@ def window_rule(config: SessionConfig) -> WindowRule:
     return WindowRule(sink=sink, size=max(2, (most - sink) // 2))
 
 
+def _most_after_sink(config: SessionConfig) -> int | None:
+    """Return how many of the window's frames a query sees at most; pairs may exceed a small `max_frames`, or a sink."""
+    sink = window_rule(config).sink
+    limits = config.num_frames, config.max_frames and config.max_frames - sink - sink % FRAMES_PER_PAIR
+    return min(filter(None, limits), default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visible:
     """What a query sees. Times are those of the clock of the frames."""
@@ -69,7 +76,7 @@ class FrameWindow:
         # Frames of the window by their times: their numbers among the kept and in the session, and their clients' ids.
         self._kept: dict[float, tuple[int, int, str | None]] = {}
         self._session_id, self._system_prompt = session_id, config.system_prompt
-        self._most = config.num_frames  # frames after the sink that a query sees
+        self._most = _most_after_sink(config)
         self._window, self._pairs, self._spans = Window(window_rule(config)), FramePairs(), AudioSpans()
         # By their times: queries that wait share those that they see, instead of a copy of the pixels each.
         self._shown_pairs: WeakValueDictionary[tuple[float, float], FramePair] = WeakValueDictionary()

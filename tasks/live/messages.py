@@ -94,7 +94,9 @@ class SessionConfig(_Message):
         description="A model that does not speak refuses `audio` alone, and otherwise answers in text. "
         "Speech is also sent as text.",
     )
-    system_prompt: Words | None = Field(None, description="System prompt, before the first frame.")
+    system_prompt: Words | None = Field(
+        None, description="System prompt, before the first frame; defaults to the server's."
+    )
     sampling: Sampling | None = Field(None, description="Sampling of answers in words; a query may have its own.")
     sampling_params_list: tuple[Sampling | dict[str, Any], ...] | None = Field(
         None,
@@ -253,7 +255,9 @@ class VideoQuery(_Message):
     audio_data: Base64 | None = Field(None, description="One more chunk of audio, before the question.")
     interrupt: bool = Field(False, description="First cancel all queries that wait or are being answered.")
     again: bool = Field(
-        False, description="Sent before, on a connection that was lost; ignored if its `query_id` has arrived."
+        False,
+        description="Sent before, on a connection that was lost; ignored if the same question has arrived under its "
+        "`query_id`.",
     )
     deadline_s: float | None = Field(None, gt=0, le=86_400, description="Replaces the session's deadline.")
     every_s: float | None = Field(

@@ -69,7 +69,7 @@ class Queries:
         self._is_free = asyncio.Event()  # unset while a thread asks the model, even about an abandoned question
         self._is_free.set()
         self._standing: dict[str, Standing] = {}
-        self._ids: dict[str, None] = {}  # of queries that have arrived, in order
+        self._asked: dict[str, int] = {}  # by the ids of queries that have arrived, in order: what they asked
         self._is_newer = config.is_newer
         by_protocol: SpeechEvent = "response.output_audio.delta" if self._is_newer else "response.audio.delta"
         self._speech_event: SpeechEvent = config.speech_event or by_protocol
@@ -86,14 +86,17 @@ class Queries:
     # Before they are answered
 
     def is_repeated(self, query: messages.VideoQuery) -> bool:
-        """Whether a query has arrived before, and was sent again after its connection was lost."""
-        return query.again and query.query_id in self._ids
+        """Whether a query has arrived before, and was sent again after its connection was lost.
+
+        Another question may take over the id of a standing one, also while its client has no connection.
+        """
+        return query.again and self._asked.get(query.query_id or "") == _key_of(query)
 
     def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing:
         """Accept a query that has arrived.
 
         Raises:
-            ProtocolError: Too many queries wait, or there are too many standing questions.
+            ProtocolError: Too many queries wait, there are too many standing questions, or it is too long.
         """
         if query.interrupt:
             self._cancel(self._pending)
@@ -103,11 +106,15 @@ class Queries:
             raise ProtocolError(
                 f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
+        try:  # those that wait would fill the memory with their choices
+            require_short(self._text_of(query), self._config.system_prompt)
+        except PromptTooLongError as error:
+            raise ProtocolError(error.message, code="prompt_too_long") from None
         admitted = self._add_standing(query, arrived_s) if query.is_standing else self._add(query, arrived_s)
         if query.query_id is not None:
-            self._ids[query.query_id] = None
-            if len(self._ids) > _MAX_IDS:
-                del self._ids[next(iter(self._ids))]
+            self._asked[query.query_id] = _key_of(query)
+            if len(self._asked) > _MAX_IDS:
+                del self._asked[next(iter(self._asked))]
         return admitted
 
     def _add(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> PendingQuery:
@@ -287,11 +294,7 @@ class Queries:
         return _done(pending, visible)
 
     async def _ask_until_answered(self, pending: PendingQuery, visible: Visible) -> events.ResponseDone:
-        losses = 0
-        try:
-            query = self._query_of(pending.query)
-        except PromptTooLongError as error:
-            raise ProtocolError(error.message, code="prompt_too_long") from None
+        losses, query = 0, self._query_of(pending.query)
         while True:
             try:
                 answer = await self._stream(pending, visible, query)
@@ -316,10 +319,7 @@ class Queries:
 
     def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
         if query.choices:
-            text = render_question(self._setup.template, prompt=query.text, choices=query.choices)
-            require_short(text, self._config.system_prompt)
-            return LiveQuery(text=text, choices=query.choices)
-        require_short(query.text, self._config.system_prompt)
+            return LiveQuery(text=self._text_of(query), choices=query.choices)
         sampling = query.sampling or self._config.answers
         return LiveQuery(
             text=query.text,
@@ -331,6 +331,9 @@ class Queries:
             produces_speech=self._setup.produces_speech(self._config),
             voice=self._config.speaker,
         )
+
+    def _text_of(self, query: messages.VideoQuery) -> str:
+        return render_question(self._setup.template, prompt=query.text, choices=query.choices or ())
 
     def _last_turns(self, room: int) -> tuple[tuple[str, str], ...]:
         """Return the last turns that together have at most this many characters."""
@@ -424,6 +427,10 @@ class Queries:
             ended = {"code": outcome.code, "message": outcome.message, "total_ms": pending.waited_ms}
             return row | dict.fromkeys(_TOKENS, 0) | ended
         return row | outcome.model_dump(include=_COLUMNS) | {"answer": outcome.text, "choice_index": outcome.choice}
+
+
+def _key_of(query: messages.VideoQuery) -> int:
+    return hash((query.text, query.choices, query.every_s, query.on_change, query.change_margin))
 
 
 def _done(pending: PendingQuery, visible: Visible, answer: LiveDone | None = None) -> events.ResponseDone:

@@ -61,6 +61,8 @@ class Session:
         self.ending: EndReason | None = None
         self.is_disconnected = asyncio.Event()  # set while it has no connection
         self.is_disconnected.set()
+        self._is_not_lost = asyncio.Event()  # unset while its client may come back
+        self._is_not_lost.set()
         self._config, self._setup, self._record = config, setup, record
         self._began_s = self._last_message_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
@@ -165,6 +167,8 @@ class Session:
                 )
             case messages.VideoDone() if self._is_done:
                 pass  # sent again after its connection was lost
+            case messages.VideoQuery() if self._queries.is_repeated(message):
+                pass
             case _:
                 self._check_open()
                 self._forget_announced()
@@ -234,7 +238,7 @@ class Session:
                 self._accept_audio(messages.decode_base64(data, of="audio.chunk"), message.time_s)
             case messages.VideoFrame() | messages.AudioChunk():
                 self._announced = message
-            case messages.VideoQuery() if not self._queries.is_repeated(message):
+            case messages.VideoQuery():
                 if message.audio_data:
                     self._accept_audio(messages.decode_base64(message.audio_data, of="audio_data"), None)
                     message = message.model_copy(update={"audio_data": None})
@@ -275,6 +279,7 @@ class Session:
         self._replaced = replaced = asyncio.Event()
         self._lost_s, self._last_message_s, self._announced = None, time.monotonic(), None
         self.is_disconnected.clear()
+        self._is_not_lost.set()
         return replaced
 
     def disconnect(self, replaced: asyncio.Event) -> None:
@@ -283,6 +288,7 @@ class Session:
             self._replaced = self._announced = None
             self._lost_s = time.monotonic()
             self.is_disconnected.set()
+            self._is_not_lost.clear()
 
     def note_lost(self, missed: int) -> None:
         text = f"{pluralize(missed, 'event')} before these are no longer kept."
@@ -357,11 +363,12 @@ class Session:
             self.end("idle")
 
     def _send_error(self, code: messages.ErrorCode, message: str) -> None:
-        self.events.send(events.ErrorEvent(code=code, message=message))
+        self.events.send(events.ErrorEvent(code=code, message=message, is_fatal=True))
 
     async def _answer(self) -> None:
         await self._queries.answer_all()
         self.events.send(events.SessionDone())
+        await self._is_not_lost.wait()  # for a client that comes back to its answers
         self.end("done")
 
     async def _ingest(self) -> None:

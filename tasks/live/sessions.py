@@ -66,6 +66,8 @@ class Sessions:
                 code="too_many_sessions",
                 is_fatal=True,
             )
+        if config.system_prompt is None:  # here, because it is recorded
+            config = config.model_copy(update={"system_prompt": self.setup.system_prompt})
         self._opening += 1
         opened: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._run(config, opened))

@@ -19,6 +19,7 @@ class LiveSetup:
     reader: FrameReader = field(repr=False)
     settings: LiveSettings
     template: str
+    system_prompt: str | None = None  # of sessions without their own
 
     def produces_speech(self, config: SessionConfig) -> bool:
         return "audio" in config.modalities and self.info.produces_speech

@@ -32,13 +32,14 @@ def begin(pool):
     """Return a function that opens sessions of a model."""
     opened = []
 
-    def begin(model=None, settings=None, max_sessions=4, records=None, info=INFO):
+    def begin(model=None, settings=None, max_sessions=4, records=None, info=INFO, system_prompt=None):
         setup = LiveSetup(
             model=model or ScriptedModel(),
             info=info,
             reader=FrameReader(pool, info, max_frame_px=200_704),
             settings=(settings or LiveSettings()).model_copy(update={"max_sessions": max_sessions}),
             template="{prompt}\n{choices}",
+            system_prompt=system_prompt,
         )
         open_record = (lambda session, _config: records.setdefault(session, Kept())) if records is not None else None
         more = {"open_record": open_record} if open_record else {}

@@ -143,7 +143,7 @@ def test_the_audio_of_a_question_that_is_sent_again_is_taken_once(open_with_audi
     send_frames(client, [0])
     again = {"query_id": "a", "again": True, "audio_data": chunk(0.25)["data"]}
     assert ask(client, **again)["audio_s"] == 0.25
-    client.send({"type": "video.query", "text": "?", **again})
+    client.send({"type": "video.query", "text": "What is there?", **again})
     assert ask(client)["audio_s"] == 0.25
 
 

@@ -64,11 +64,14 @@ def test_the_first_frames_stay_by_default_and_at_most_fifty_frames_are_seen(fiel
     assert (rule.sink, rule.size) == (sink, size)
 
 
-def test_at_most_max_frames_are_seen_as_published(begin):
-    client = start(begin, max_frames=8, enable_frame_filter=False)
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 8])
+def test_at_most_max_frames_are_seen_as_published(begin, most):
+    client = start(begin, max_frames=most, sink=4, enable_frame_filter=False)
     for count in range(1, 30):
         send_frames(client, SHADES[count : count + 1], first_s=count)
-        assert min(count, 4) <= ask(client)["frames_used"] <= 8
+        done = ask(client)
+        assert min(count, (most + 1) // 2) <= done["frames_used"] <= most
+        assert done["last_frame_s"] == count - 1
 
 
 def test_of_the_window_num_frames_are_seen_evenly_spread_and_only_what_is_seen_is_read_ahead(begin):

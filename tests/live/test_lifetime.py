@@ -51,7 +51,7 @@ def test_the_time_of_a_session_ends(begin, monkeypatch, limit, reason, code):
     monkeypatch.setattr(f"tasks.live.session.{limit}", 0.2)
     client = start(begin, None)
     events = client.until("session.closed")
-    assert [events[-2]["code"], events[-1]["reason"]] == [code, reason]
+    assert [events[-2]["code"], events[-2]["is_fatal"], events[-1]["reason"]] == [code, True, reason]
 
 
 def test_a_session_whose_query_is_in_work_is_not_idle(begin):
@@ -129,6 +129,28 @@ def test_a_lost_client_has_time_to_come_back(begin):
     with pytest.raises(ProtocolError) as raised:
         sessions.resume(resume)
     assert raised.value.code == "resume_refused"
+
+
+def test_a_session_that_is_done_waits_for_a_lost_client(begin):
+    client = start(begin)
+    send_frames(client, [0])
+    question = {"type": "video.query", "text": "?", "query_id": "q"}
+    client.session.disconnect(client.session.connect())
+    client.send(question)
+    client.send({"type": "video.done"})
+    client.until("session.done")
+    connection = client.session.connect()
+    client.send(question | {"again": True})
+    client.send({"type": "video.done"})
+    assert [event["type"] for event in client.until("session.closed")] == ["session.closed"]
+    client.session.disconnect(connection)
+
+
+def test_a_session_that_is_done_does_not_wait_for_ever(begin):
+    client = start(begin, None, LiveSettings(resume_s=0))
+    client.session.disconnect(client.session.connect())
+    client.send({"type": "video.done"})
+    assert client.last("session.closed")["reason"] == "client_lost"
 
 
 def test_the_end_of_a_connection_that_was_replaced_loses_no_client(begin):

@@ -77,7 +77,24 @@ def test_a_tokenizer_is_given_no_more_text_at_once_than_one_question_may_have(be
     send_frames(client, [0])
     assert [ask(client, name * 30_000)["turns"] for name in "abcd"] == [0, 1, 2, 2]
     for fields in ({}, {"choices": CHOICES}):
-        assert client.exchange(query("x" * 99_000, **fields), "error")["code"] == "prompt_too_long"
+        with pytest.raises(ProtocolError, match="100,000 are allowed"):
+            client.send(query("x" * 99_000, **fields))
+
+
+def test_a_question_that_is_too_long_does_not_wait_for_its_turn(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send(query("a"))
+    long = {"choices": ["x" * 3_990 + str(number) for number in range(26)], "query_id": "q"}
+    for fields in (long, long | {"every_s": 1}):
+        with pytest.raises(ProtocolError, match="100,000 are allowed") as raised:
+            client.send(query("?", **fields))
+        assert raised.value.code == "prompt_too_long"
+    stats = client.session.stats()
+    assert (stats.queries, stats.waiting) == (1, 1)
+    model.may_answer.set()
 
 
 def test_a_question_that_failed_is_not_part_of_the_conversation(begin):
@@ -197,6 +214,22 @@ def test_a_query_that_is_sent_again_is_answered_once(begin):
     client.send(query("a", query_id="a", again=True))
     assert ask(client, "b", query_id="b")["query"] == 1
     assert ask(client, "c", query_id="a")["query"] == 2, "only what says so is a repetition"
+
+
+def test_another_question_under_a_known_id_is_no_repetition(begin):
+    """As a client sends it that replaces its standing question while the connection is lost."""
+    model = ScriptedModel()
+    client = start(begin, model, enable_frame_filter=False)
+    send_frames(client, [0])
+    client.send(query("old", query_id="s", every_s=1, choices=CHOICES))
+    client.last("response.text.done")
+    client.send(query("new", query_id="s", every_s=1, choices=CHOICES, again=True))
+    client.last("response.text.done")
+    client.send(query("new", query_id="s", every_s=1, choices=CHOICES, again=True))
+    send_frames(client, [0], first_s=1)
+    client.last("response.text.done")
+    assert [query.text[:3] for _, query in model.requests] == ["old", "new", "new"]
+    assert client.session.stats().queries == 3
 
 
 def standing_answers(client, count):

@@ -119,6 +119,16 @@ def test_sampling_is_the_querys_then_the_sessions(begin):
     assert [(query.max_tokens, query.temperature) for _, query in model.requests] == [(7, 0.5), (3, 0.0)]
 
 
+def test_a_session_without_a_system_prompt_has_that_of_the_settings(begin):
+    model = ScriptedModel()
+    sessions = begin(model, system_prompt="Be brief.")
+    for fields in ({}, {"system_prompt": "Be exact."}):
+        client = Client(sessions.open(config(**fields)))
+        send_frames(client, [0])
+        ask(client)
+    assert [prefix.system_prompt for prefix, _ in model.requests] == ["Be brief.", "Be exact."]
+
+
 def test_queries_are_answered_in_order_while_frames_go_on(begin):
     model = ScriptedModel()
     model.may_answer.clear()

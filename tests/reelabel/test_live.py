@@ -226,6 +226,29 @@ def test_what_is_asked_while_the_connection_is_lost_is_sent_later_and_frames_are
     assert received == [RESUME | {"last_seq": 1}, query, {"type": "video.frame"}, b"jpeg"]
 
 
+def test_a_question_that_is_replaced_while_questions_are_sent_again_is_sent_as_well(monkeypatch):
+    async def talk():
+        async with (
+            serving([1, CREATED, 2], [4, CREATED, CLOSED]) as server,
+            LiveClient(server.url) as client,
+        ):
+            send_now = client._send_now
+
+            async def replace_meanwhile(message, data=None):
+                sent = await send_now(message, data)
+                if message.get("text") == "old" and message.get("again"):
+                    await client.ask("new", query_id="q", every_s=1)
+                return sent
+
+            await client.ask("old", query_id="q", every_s=1)
+            await client.ask("other", query_id="r")
+            monkeypatch.setattr(client, "_send_now", replace_meanwhile)
+            assert [event async for event in client][-1] == CLOSED
+            return [message.get("text") for message in server.received[1]]
+
+    assert asyncio.run(talk()) == [None, "old", "new", "other"]
+
+
 def test_a_session_is_resumed_although_a_proxy_fails_meanwhile():
     async def accept(_connection):
         pass

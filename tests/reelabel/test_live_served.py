@@ -8,6 +8,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
 from tests.flows.serve.live.server import live_server
 from tests.live.client import picture
+from tests.wait import until
 
 pytestmark = pytest.mark.system
 SHADES = (0, 60, 120, 180)
@@ -80,6 +81,30 @@ def test_a_standing_question_goes_on_after_a_lost_connection(server):
     assert events[-1]["code"] == "standing_ended"
     numbers = [event["seq"] for event in events]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_client_that_is_lost_after_its_last_question_gets_the_answer(server):
+    async def talk():
+        server.model.may_answer.clear()
+        async with LiveClient(server.url) as client:
+            await client.send_frame(picture(0), time_s=0)
+            query_id = await client.ask("What is there?")
+            await client.finish()
+            events = await events_of(client, "response.start")
+            server.drop()
+            await asyncio.to_thread(until, lambda: not server.has_connections)
+            server.model.may_answer.set()
+            events += await events_of(client, "session.closed")
+            assert (client.resumed, client.is_lost) == (1, False)
+            return query_id, events
+
+    try:
+        query_id, events = asyncio.run(talk())
+    finally:
+        server.model.may_answer.set()
+    [done] = [event for event in events if event["type"] == "response.done"]
+    assert (done["query_id"], events[-1]["reason"]) == (query_id, "done")
+    assert not [event for event in events if event["type"] == "error"]
 
 
 def test_a_session_that_the_server_refuses_is_one_sentence(server):

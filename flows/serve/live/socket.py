@@ -49,6 +49,7 @@ def make_sessions(
         reader=FrameReader(pool, info, max_frame_px=_MAX_SEEN_PX),
         settings=settings.live,
         template=settings.model.template or DEFAULT_TEMPLATE,
+        system_prompt=settings.model.system_prompt,
     )
     return Sessions(setup, open_record=open_record)
 

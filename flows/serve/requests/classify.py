@@ -229,10 +229,18 @@ class Classifier:
             RequestError: The options conflict.
             TransientError: The store or the engine is unavailable.
         """
-        context = replace(self._context(overrides), profile=WallClockProfile())
+        context = self._context(overrides)
+        below = self._margin(context.spec)
         if not job.choices:
             self._require_words(context.spec)
+        context = replace(context, profile=WallClockProfile(), escalate_below=below)
         return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
+
+    def _margin(self, spec: RunSpec) -> float | None:
+        try:
+            return escalation_margin(self._database, spec)  # each time, as another one may have been fitted
+        except ConfigurationError as error:
+            raise invalid(error.message) from None
 
     def _require_words(self, spec: RunSpec) -> None:
         if spec.chunk_s is not None:
@@ -265,7 +273,6 @@ class Classifier:
             backend=self._engine,
             batch_bytes=KEPT_BYTES // MAX_CONCURRENT_GROUPS,
             extractor=replace(self._extractor, sampling=spec.sampling, thresholds=thresholds),
-            escalate_below=escalation_margin(self._database, spec),
         )
 
 

@@ -67,7 +67,8 @@ class ModelWatch:
         self._client, self._probes, self._encode = client, probes, encode
         self._version, self._tolerance = version, tolerance
         self._lock = threading.Lock()
-        self._good_s = time.monotonic()
+        # When the last check began that found the same model, and how many connections had been lost by then.
+        self._good_s, self._losses = time.monotonic(), client.connections_lost
         self._first, *others = self._take_snapshots(_REPEATS)
         drift = max(_drift(self._first, each) for each in others)
         if drift > tolerance:
@@ -87,12 +88,14 @@ class ModelWatch:
         asked_s = time.monotonic()
         with self._lock:
             if self._good_s < asked_s:
-                began_s = time.monotonic()
+                began_s, losses = time.monotonic(), self._client.connections_lost
+                self._good_s = -math.inf  # until a check succeeds, each batch waits for one
                 self._compare(*self._take_snapshots(1))
-                self._good_s = began_s
+                self._good_s, self._losses = began_s, losses
 
     def confirm_if_due(self) -> None:
-        if time.monotonic() - self._good_s > CHECK_EVERY_S:
+        """Check if the last check is too long ago, has failed, or a connection was lost since; raises as `confirm`."""
+        if time.monotonic() - self._good_s > CHECK_EVERY_S or self._client.connections_lost > self._losses:
             self.confirm()
 
     def _compare(self, current: _Snapshot) -> None:

@@ -100,6 +100,40 @@ def test_a_lost_connection_and_some_minutes_lead_to_a_check(make_backend, monkey
             patient.answer(BATCH)
 
 
+def test_another_model_is_refused_for_every_batch_after_a_lost_connection(make_backend):
+    weights, drops = [], count()
+
+    def drop(_path, body):
+        return (DROPPED, b"") if weights and body and "shape" in str(body) and not next(drops) else None
+
+    with serve_stub(weights=lambda: b"".join(weights)) as server, gate(server, drop) as url:
+        backend = make_backend(url)
+        backend.wait_ready()
+        weights.append(b"another")
+        for _ in range(3):
+            with pytest.raises(ConfigurationError, match="another model than at the start"):
+                backend.answer(BATCH)
+        weights.clear()
+        assert not any(isinstance(reply, Rejected) for reply in backend.answer(BATCH))
+
+
+def test_a_server_that_was_away_during_a_batch_is_checked_before_the_next(make_backend):
+    weights, away = [], []
+    with (
+        serve_stub(weights=lambda: b"".join(weights)) as server,
+        gate(server, lambda *_: (DROPPED, b"") if away else None) as url,
+    ):
+        backend = make_backend(url)
+        backend.wait_ready()
+        away.append(True)
+        with pytest.raises(ServerUnavailableError):
+            backend.answer(BATCH)
+        away.clear()
+        weights.append(b"another")
+        with pytest.raises(ConfigurationError, match="another model than at the start"):
+            backend.answer(BATCH)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("root", "another/model"), ("max_model_len", 4096), ("created", 2)],

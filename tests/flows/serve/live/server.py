@@ -23,6 +23,10 @@ class LiveServer:
     def __init__(self, url, model, server):
         self.url, self.model, self._server = url, model, server
 
+    @property
+    def has_connections(self):
+        return bool(self._server.server_state.connections)
+
     def drop(self):
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()

@@ -131,6 +131,15 @@ def test_chunks_are_answered_one_by_one_and_decide_together(client, clip):
     assert [chunk["start_s"] for chunk in found["chunks"]] == pytest.approx([None, 2, 4], abs=0.01)
 
 
+def test_a_margin_that_is_fitted_again_counts_from_the_next_request(client, clip, monkeypatch):
+    margins = [1e-6, 1.0]
+    monkeypatch.setattr(classify, "escalation_margin", lambda *_: margins[0])
+    fitted = clip | {"escalate_below": "fitted"}
+    assert client.post("/v1/classify", json=fitted).json()["routed_by"] == ""
+    del margins[0]
+    assert client.post("/v1/classify", json=fitted).json()["routed_by"] == "margin"
+
+
 def test_without_choices_the_answer_is_in_words_of_a_bounded_number(client, clip):
     body = {"video_uri": clip["video_uri"], "prompt": "What?"}
 
