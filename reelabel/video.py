@@ -15,8 +15,10 @@ import numpy as np
 from reelabel.decode.decoder import Decoder, LocalDecoder, open_decoder
 from reelabel.errors import (
     FallbackRequired,
+    InvalidOptionError,
     NoIndexError,
     NoSuchFrameError,
+    OptionFault,
     ReelabelError,
     SamplingRefusedError,
     unreadable,
@@ -101,9 +103,12 @@ def open(  # noqa: A001 - how a video is read
 
     Raises:
         TypeError: The source is of another type.
+        InvalidOptionError: `threads` is less than 1.
         VideoError: The video is missing, empty or too large, or may not be read.
         StoreUnavailableError: Its store does not respond.
     """
+    if operator.index(threads) < 1:
+        raise InvalidOptionError.of("arguments", [OptionFault("threads", threads, "must be at least 1")])
     opened = open_source(source, store=store, limits=limits)
     return Video(opened, pool or _InProcess(threads), limits=limits, as_stored=as_stored)
 

@@ -133,6 +133,14 @@ def test_what_cannot_be_asked_for_is_an_error_of_the_caller(clip, ask, message):
         ask(video)
 
 
+@pytest.mark.parametrize("threads", [0, -1])
+def test_a_number_of_threads_that_is_not_valid_is_named(clip, threads):
+    with pytest.raises(ValueError, match="threads: must be at least 1") as raised:
+        reelabel.open(clip, threads=threads)
+
+    assert isinstance(raised.value, reelabel.ReelabelError)
+
+
 def test_frames_that_no_index_lists_are_listed_by_their_packets_or_not_at_all(make_clip):
     with reelabel.open(make_clip("clip.ts", b_frames=2)) as video:
         index = video.index()
