@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
+import av
 import numpy as np
 
 from reelabel.decode.decoder import Decoder, LocalDecoder, open_decoder
@@ -407,12 +408,14 @@ class Video:
         try:
             with self._source.errors():
                 yield
-        except (ReelabelError, MemoryError):
+        except ReelabelError:
             raise
         except FallbackRequired as error:
             raise NoIndexError(f"{self._source.name} does not list its frames: {error}.") from None
         except Exception as error:
-            if error is getattr(self._source.ranges, "failure", None):
+            # FFmpeg also lacks memory for sizes that a damaged file states.
+            is_out_of_memory = isinstance(error, MemoryError) and not isinstance(error, av.FFmpegError)
+            if is_out_of_memory or error is getattr(self._source.ranges, "failure", None):
                 raise
             raise unreadable(error) from error
 

@@ -317,6 +317,16 @@ def test_a_video_without_frames_is_an_error(make_clip):
                 ask(video)
 
 
+def test_a_damaged_header_that_states_absurd_sizes_is_an_error_of_the_video(make_clip):
+    data = bytearray(make_clip().read_bytes())
+    struct.pack_into(">I", data, data.index(b"stts") + 8, 2**32 - 1)
+
+    with reelabel.open(bytes(data)) as video:
+        for ask in (len, lambda video: video[0], lambda video: list(video.batches(4)), lambda video: video.info):
+            with pytest.raises(reelabel.VideoError):
+                ask(video)
+
+
 @pytest.mark.parametrize("name", ["mp4/h264", "mkv/h264", "avi/mpeg4", "ts/h264"])
 def test_mutated_files_raise_errors_of_the_library_alone(name):
     whole, chance = Cell(*name.split("/")).make(), random.Random(name)
