@@ -190,7 +190,7 @@ class RunDecoder:
             return
         if self._is_steady is None:
             steps = np.diff(self.times)
-            self._is_steady = bool(steps.max(initial=0) < _STEADY * steps.min(initial=steps.max(initial=0)))
+            self._is_steady = bool(steps.max(initial=0) <= _STEADY * steps.min(initial=steps.max(initial=0)))
         if not self._is_steady:
             raise FieldTimesError("the times of fields depend on the first B-frame")
 
