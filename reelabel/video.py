@@ -10,13 +10,16 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
+import av
 import numpy as np
 
 from reelabel.decode.decoder import Decoder, LocalDecoder, open_decoder
 from reelabel.errors import (
     FallbackRequired,
+    InvalidOptionError,
     NoIndexError,
     NoSuchFrameError,
+    OptionFault,
     ReelabelError,
     SamplingRefusedError,
     unreadable,
@@ -101,9 +104,12 @@ def open(  # noqa: A001 - how a video is read
 
     Raises:
         TypeError: The source is of another type.
+        InvalidOptionError: `threads` is less than 1.
         VideoError: The video is missing, empty or too large, or may not be read.
         StoreUnavailableError: Its store does not respond.
     """
+    if operator.index(threads) < 1:
+        raise InvalidOptionError.of("arguments", [OptionFault("threads", threads, "must be at least 1")])
     opened = open_source(source, store=store, limits=limits)
     return Video(opened, pool or _InProcess(threads), limits=limits, as_stored=as_stored)
 
@@ -402,12 +408,14 @@ class Video:
         try:
             with self._source.errors():
                 yield
-        except (ReelabelError, MemoryError):
+        except ReelabelError:
             raise
         except FallbackRequired as error:
             raise NoIndexError(f"{self._source.name} does not list its frames: {error}.") from None
         except Exception as error:
-            if error is getattr(self._source.ranges, "failure", None):
+            # FFmpeg also lacks memory for sizes that a damaged file states.
+            is_out_of_memory = isinstance(error, MemoryError) and not isinstance(error, av.FFmpegError)
+            if is_out_of_memory or error is getattr(self._source.ranges, "failure", None):
                 raise
             raise unreadable(error) from error
 

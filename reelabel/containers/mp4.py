@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +23,11 @@ from reelabel.containers.container_format import (
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.mp4_sample_table import plays_in_parts, read_box, read_track, walk_boxes
 from reelabel.errors import FallbackRequired
+from reelabel.output_order import MAX_REORDERED
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
     from av.index import IndexEntries
@@ -66,7 +68,6 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     demux_only(video.container, video.stream)
     packets = video.container.demux(video.stream)
     first = read_first_packet(packets)
-    first_pts = first_output_pts(first, packets, video.stream.codec_context)
     entries = video.stream.index_entries
     keyframes = list_keyframes(video)
     moov = _read_moov(video)
@@ -85,12 +86,15 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     # The index holds DTS. If the sample tables are unusable, the first packet's difference is assumed for all.
     pts = dts + shift if times is None else times[numbers]
     frames = None if hidden is None else len(entries) - sum(hidden)
-    is_at_start = keyframes[0].number == 0
+    if keyframes[0].number == 0:
+        first_pts = first_output_pts(first, packets, video.stream.codec_context)
+    else:
+        first_pts = _first_presented_pts(entries, keyframes, times, packets)
     index = index_of_keyframes(
         video,
         (pts, pos, size),
         first,
-        first_pts=first_pts if is_at_start else _first_presented_pts(entries, keyframes, times),
+        first_pts=first_pts,
         frames=frames,
         frames_before=None if hidden is None else numbers - hidden[0],
         is_order_proven=times is not None and bool((np.diff(times) < 0).any()),
@@ -137,15 +141,23 @@ def _count_discarded(entries: IndexEntries, start: int, stop: int) -> int:
 
 
 def _first_presented_pts(
-    entries: IndexEntries, keyframes: Sequence[IndexEntry], times: npt.NDArray[np.int64] | None
+    entries: IndexEntries,
+    keyframes: Sequence[IndexEntry],
+    times: npt.NDArray[np.int64] | None,
+    following: Iterator[Packet[VideoStream]],
 ) -> int | None:
     """Return the PTS of the first presented frame, if an edit list starts between two keyframes; None if unknown.
 
-    If the file begins within a GOP, the frames before its first keyframe may or may not be decoded.
+    Without `times`, as where FFmpeg leaves out the samples before the keyframe that is needed, packets are read. If the
+    file begins within a GOP, the frames before its first keyframe may or may not be decoded.
     """
-    if times is None or not entries[0].is_keyframe:
+    if not entries[0].is_keyframe:
         return None
     second = keyframes[1].number if len(keyframes) > 1 else len(entries)
+    if times is None:
+        presented = (packet for packet in islice(following, second - 1) if packet.size and not packet.is_discard)
+        shown = [packet.pts for packet in islice(presented, MAX_REORDERED + 1)]
+        return min((pts for pts in shown if pts is not None), default=None)
     return int(times[[number for number in range(second) if not entries[number].is_discard]].min())
 
 

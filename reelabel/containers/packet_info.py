@@ -5,6 +5,7 @@ NAL units of H.264, HEVC and VVC are read as MP4 and Matroska store them, each a
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import FallbackRequired
@@ -103,6 +104,8 @@ _LEADING = {"hevc": range(6, 10), "vvc": range(2, 4)}
 _SILENT_PACKETS = frozenset({"hevc", "vvc"})  # whose pictures of type B may be shown in turn
 _MPEG_PICTURE, _MPEG4_VOP = b"\0\0\1\0", b"\0\0\1\xb6"
 _MPEG_B, _MPEG4_B = 3, 2
+_MPEG_SEQUENCE, _MPEG_EXTENSION = b"\0\0\1\xb3", b"\0\0\1\xb5"
+_MPEG4_VOL = re.compile(rb"\x00\x00\x01[\x20-\x2f](.*?)(?=\x00\x00\x01|\Z)", re.DOTALL)
 
 
 def is_closed_gop_start(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
@@ -141,6 +144,23 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
         head = _after(packet, _MPEG4_VOP, 1)
         return bool(head) and head[0] >> 6 == _MPEG4_B
     return False
+
+
+def sequence_header(data: bytes, codec: VideoCodecContext) -> bytes:
+    """Return what a keyframe of MPEG-1, 2 or 4 states of the size of pictures, and more; empty if it states nothing.
+
+    Where that changes, as between programmes of a recording, FFmpeg leaves out the last picture before.
+    """
+    name = codec.codec.canonical_name
+    if name == "mpeg4":
+        found = _MPEG4_VOL.search(data)
+        return found[1].rstrip(b"\0") if found else b""
+    at = data.find(_MPEG_SEQUENCE) if name in {"mpeg1video", "mpeg2video"} else -1
+    if at < 0:
+        return b""
+    start, extension = at + len(_MPEG_SEQUENCE), data.find(_MPEG_EXTENSION, at)
+    size = data[start : start + 3]
+    return size + (data[extension : extension + 7] if extension >= 0 else b"")
 
 
 def is_decodable_leading(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:

@@ -19,6 +19,7 @@ from reelabel.containers.packet_info import (
     is_shown_early,
     is_splice_point,
     packet_info,
+    sequence_header,
 )
 from reelabel.containers.stream_properties import header_info
 from reelabel.decode.packets import is_flagged_wrongly
@@ -130,6 +131,7 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
     rows: list[_Row] = []
     codec, early = stream.codec_context, None
     has_ended = has_fallen = False
+    sequence = sequence_header(codec.extradata or b"", codec)
     for packet, row in _read_rows(container, stream, limits):
         if not rows:
             check_no_palette(packet)
@@ -142,6 +144,10 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
         if all_shown and packet.is_keyframe and is_splice_point(packet, codec, has_ended=has_ended):
             raise FallbackRequired("a splice leaves out frames")
         has_ended = all_shown and ends_sequence(packet, codec)
+        if all_shown and packet.is_keyframe and (stated := sequence_header(bytes(packet), codec)):
+            if sequence not in {b"", stated}:
+                raise FallbackRequired("pictures change in size or format")
+            sequence = stated
     if len(rows) > 1 and not has_fallen:
         check_shown_in_turn(early, codec)
     return _index_of(container, stream, rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import av.error
 import av.logging
+import numpy as np
 
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import (
@@ -45,7 +46,12 @@ if TYPE_CHECKING:
 MAX_PREROLL_GOPS = 3
 # Of these, FFmpeg decodes successive frames in several threads, with the same result.
 _FRAME_THREADED = frozenset({"h264", "hevc", "vp9", "av1"})
+_STEADY = 1.5  # ratio of the longest step between frames to the shortest, where times are rounded
 _MAX_DEPTH = 15  # pictures that FFmpeg's H.264 decoder can hold back
+
+
+class FieldTimesError(FallbackRequired):
+    """FFmpeg's MPEG-4 decoder counts in steps of the B-frame that it decodes first, and leaves out others by that."""
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class RunDecoder:
     reads_on: bool = False
     stopped: Event = field(default_factory=Event)
     _has_parameter_sets: bool | None = None
+    _is_steady: bool | None = None
 
     def __post_init__(self) -> None:
         codec = self.stream.codec_context
@@ -159,6 +166,7 @@ class RunDecoder:
                 self._check_output(frame, position, pending)
                 if frame.pts in packets and (start or skipper):  # else the decoder has seen what a linear decode sees
                     check_interlaced_flag(frame, packets[frame.pts], self.stream.codec_context)
+                    self._check_field_times(frame)
                 yield position, frame
             if pending and not self.stopped.is_set():
                 raise FallbackRequired("a frame is left out")
@@ -174,6 +182,17 @@ class RunDecoder:
         number = bisect_left(self.keyframes, position)
         if number < len(self.keyframes) and self.keyframes[number] == position:
             check_keyframe(frame)
+
+    def _check_field_times(self, frame: VideoFrame) -> None:
+        """Raise FieldTimesError if a frame is of interlaced MPEG-4 with B-frames and a variable rate."""
+        codec = self.stream.codec_context
+        if codec.name != "mpeg4" or not (frame.interlaced_frame and codec.has_b_frames):
+            return
+        if self._is_steady is None:
+            steps = np.diff(self.times)
+            self._is_steady = bool(steps.max(initial=0) <= _STEADY * steps.min(initial=steps.max(initial=0)))
+        if not self._is_steady:
+            raise FieldTimesError("the times of fields depend on the first B-frame")
 
     def _look_for_parameters(self) -> bool:
         if self.stream.codec_context.codec.canonical_name != "h264":
@@ -265,7 +284,7 @@ def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame 
         for position, frame in gop:
             if position >= wanted:
                 return frame if position == wanted else None
-    except (ColoursChangeError, TimesOutOfOrderError):
+    except (ColoursChangeError, FieldTimesError, TimesOutOfOrderError):
         raise  # decoding from another keyframe would fail as well
     except FallbackRequired:
         pass

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tasks.search.local_index import IndexedVideos
 
 _BLOCK_VIDEOS = 1024  # a multiple of 8, for packed bits
+_COSINES = 2**24  # in memory at a time: each of two long films has a hundred thousand frames
 # Identical vectors have cosines a little below 1, as their components are rounded.
 _ROUNDING = 1e-4
 
@@ -41,8 +42,13 @@ def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) 
     """
     if not (len(first) and len(second)):
         return 0.0
-    cosines = first @ second.T
-    return float(min(cosines.max(axis=1).mean(), cosines.max(axis=0).mean()))
+    step = max(1, _COSINES // len(second))
+    nearest, nearest_of_second = np.empty(len(first), np.float32), np.full(len(second), -np.inf, np.float32)
+    for start in range(0, len(first), step):
+        cosines = first[start : start + step] @ second.T
+        nearest[start : start + step] = cosines.max(axis=1)
+        np.maximum(nearest_of_second, cosines.max(axis=0), out=nearest_of_second)
+    return float(min(nearest.mean(), nearest_of_second.mean()))
 
 
 def find_duplicates(

@@ -27,7 +27,8 @@ from reelabel.extract import extract_local
 from reelabel.index import NO_PTS
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.segment import Segment
+from reelabel.segment import WHOLE, Segment
+from tests.clips import cut_start
 
 
 def extract(path, *, num_frames=6, **options):
@@ -82,6 +83,22 @@ def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_lin
     linear = decode_linearly(path)
     assert (got.method, got.selection.total_frames, got.selection.keyframes_in_file) == ("index", len(linear), 3)
     assert_is_linear(got, linear)
+
+
+@pytest.mark.parametrize("b_frames", [0, 2])
+@pytest.mark.parametrize("segment", [WHOLE, Segment(0.5, 2.5)])
+def test_times_count_from_the_first_frame_that_an_edit_list_leaves(
+    make_clip, decode_linearly, tmp_path, b_frames, segment
+):
+    path = cut_start(make_clip(gop=6, b_frames=b_frames), tmp_path / "cut.mp4", frames=15)
+    linear = decode_linearly(path)
+    with av.open(str(path)) as container:
+        unit_s = float(container.streams.video[0].time_base)
+
+    got = extract_local(path, sampling=Sampling(num_frames=3), segment=segment)
+
+    assert got.method == "index"
+    np.testing.assert_allclose(got.time_s, (got.pts - linear[0][0]) * unit_s)
 
 
 @pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv"])

@@ -133,6 +133,14 @@ def test_what_cannot_be_asked_for_is_an_error_of_the_caller(clip, ask, message):
         ask(video)
 
 
+@pytest.mark.parametrize("threads", [0, -1])
+def test_a_number_of_threads_that_is_not_valid_is_named(clip, threads):
+    with pytest.raises(ValueError, match="threads: must be at least 1") as raised:
+        reelabel.open(clip, threads=threads)
+
+    assert isinstance(raised.value, reelabel.ReelabelError)
+
+
 def test_frames_that_no_index_lists_are_listed_by_their_packets_or_not_at_all(make_clip):
     with reelabel.open(make_clip("clip.ts", b_frames=2)) as video:
         index = video.index()
@@ -304,6 +312,16 @@ def test_a_video_without_frames_is_an_error(make_clip):
     cluster = data.index(b"\x1f\x43\xb6\x75")
 
     with reelabel.open(data[:cluster]) as video:
+        for ask in (len, lambda video: video[0], lambda video: list(video.batches(4)), lambda video: video.info):
+            with pytest.raises(reelabel.VideoError):
+                ask(video)
+
+
+def test_a_damaged_header_that_states_absurd_sizes_is_an_error_of_the_video(make_clip):
+    data = bytearray(make_clip().read_bytes())
+    struct.pack_into(">I", data, data.index(b"stts") + 8, 2**32 - 1)
+
+    with reelabel.open(bytes(data)) as video:
         for ask in (len, lambda video: video[0], lambda video: list(video.batches(4)), lambda video: video.info):
             with pytest.raises(reelabel.VideoError):
                 ask(video)

@@ -1,5 +1,7 @@
 """Videos that show the same are found, whatever was done to them, and others are not."""
 
+import tracemalloc
+
 import numpy as np
 import polars as pl
 import pytest
@@ -49,6 +51,19 @@ def test_a_part_of_a_video_is_not_its_duplicate(rng):
     assert similarity(film, film[:10]) < 0.9
     assert similarity(film[:10], film) < 0.9
     assert find_duplicates([film, film[:4]], least=0.9) == []
+
+
+def test_long_films_are_compared_a_part_at_a_time(rng):
+    film = unit(rng.normal(size=(20_000, 4)))
+    other = encoded_again(rng, film)[::-1]
+
+    tracemalloc.start()
+    found = similarity(film, other)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found > 0.999
+    assert most_bytes < 200e6
 
 
 def test_groups_are_those_of_a_comparison_of_all_pairs(rng, monkeypatch):

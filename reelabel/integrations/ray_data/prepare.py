@@ -58,7 +58,8 @@ def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
     Frames have the size of Qwen's video processing, unless it is given.
     """
     if isinstance(given, Sampling):
-        return given if given.max_pixels else replace(given, **_SIZE)
+        size = _SIZE | ({"size_multiple_px": given.size_multiple_px} if given.size_multiple_px > 1 else {})
+        return given if given.max_pixels else replace(given, **size)
     if not isinstance(given, Mapping | None):
         raise ValueError(f"must be a dictionary or a Sampling, not {type(given).__name__}")  # noqa: TRY004 - a clause
     sampler = "num_frames" if "num_frames" in (given or {}) else "fps"

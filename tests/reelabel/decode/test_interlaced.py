@@ -1,11 +1,13 @@
 """Pictures that are shown as two fields: whether FFmpeg scales their chroma by fields may depend on earlier ones."""
 
 import re
+from fractions import Fraction
 
 import av
 import numpy as np
 import pytest
 
+import reelabel
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite
@@ -102,3 +104,37 @@ def with_scaling_lists(avcc):
     bits += "0" * (-len(bits) % 8)
     sps = avcc[8:9] + re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", int(bits, 2).to_bytes(len(bits) // 8))
     return avcc[:6] + len(sps).to_bytes(2) + sps + avcc[end:]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_interlaced_mpeg4_with_a_variable_rate_leaves_out_what_a_linear_decode_leaves_out(
+    tmp_path, decode_linearly, suffix
+):
+    path = tmp_path / f"clip{suffix}"
+    steps_s = [0, 1, 2, 1, 0.5, 0.5, 1, 1, 1, 1, 0.5, 5, 2, 1, 1, 5, 5, 2, 2, 1, 1, 2, 1, 1, 2]
+    write_mpeg4(path, times_ms=(np.cumsum(steps_s) * 1000).astype(int).tolist())
+    linear = decode_linearly(path)
+
+    with reelabel.open(path) as video:
+        frames = [video.frames([number]) for number in range(len(linear))]
+
+    assert len(linear) < len(steps_s)
+    for frame, (pts, _, pixels) in zip(frames, linear, strict=True):
+        assert frame.pts.tolist() == [pts]
+        np.testing.assert_array_equal(frame[0], pixels)
+
+
+def write_mpeg4(path, *, times_ms):
+    """Write interlaced frames with B-frames between them."""
+    with av.open(str(path), "w", options={"video_track_timescale": "1000"} if path.suffix == ".mp4" else {}) as file:
+        stream = file.add_stream("mpeg4", rate=1, options={"flags": "+ilme+ildct"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        stream.codec_context.gop_size, stream.codec_context.max_b_frames = 12, 3
+        stream.codec_context.thread_count = 1
+        chance = np.random.default_rng(0)
+        for time_ms in times_ms:
+            frame = av.VideoFrame.from_ndarray(chance.integers(0, 256, (48, 64, 3), np.uint8), format="rgb24")
+            frame.pts, frame.time_base = time_ms, Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())

@@ -1,8 +1,12 @@
-"""HEVC that has been cut and joined: a decoder leaves out frames around the cut, which the container announces."""
+"""Video that has been cut and joined: a decoder leaves out frames around the cut, which the container announces."""
 
+from fractions import Fraction
+
+import av
 import numpy as np
 import pytest
 
+import reelabel
 from reelabel.extract import extract_local
 from reelabel.index import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
@@ -85,3 +89,61 @@ def test_an_end_of_the_last_sequence_is_no_splice(make_clip, tmp_path):
     got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=9))
 
     assert (got.method, got.selection.total_frames) == ("seek", 48)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize(
+    ("codec", "changed"),
+    [
+        ("mpeg1video", {"size": (48, 48)}),
+        ("mpeg2video", {"size": (48, 48)}),
+        ("mpeg2video", {"pix_fmt": "yuv422p"}),
+        ("mpeg4", {"size": (48, 48)}),
+    ],
+)
+def test_no_frame_is_counted_that_a_linear_decode_leaves_out_where_pictures_change(
+    make_clip, tmp_path, decode_linearly, codec, changed, suffix
+):
+    container = ".avi" if codec == "mpeg4" else ".ts"  # where each keyframe states all
+    options = {"codec": codec, "fps": 25, "b_frames": 2}
+    parts = [make_clip(f"one{container}", **options), make_clip(f"other{container}", **options | changed)]
+    path = join(parts, tmp_path / f"joined{suffix}")
+
+    assert_each_is_shown(path, decode_linearly(path))
+
+
+def assert_each_is_shown(path, linear):
+    assert len(linear) < 96
+    with reelabel.open(path, as_stored=True) as video:
+        for number, (pts, _, pixels) in enumerate(linear):
+            frame = video.frames([number])
+            assert (frame.index.tolist(), frame.pts.tolist()) == ([number], [pts])
+            np.testing.assert_array_equal(frame[0], pixels)
+
+
+def test_clips_of_one_size_are_joined_without_a_change_even_if_their_pixels_have_another_shape(make_clip, tmp_path):
+    parts = [make_clip(name, codec="mpeg2video", fps=25, b_frames=2) for name in ("one.ts", "other.ts")]
+    size, narrow, wide = b"\0\0\1\xb3\x04\0\x30", b"\x23", b"\x33"  # ISO/IEC 13818-2, 6.2.2.1
+    parts[1].write_bytes(parts[1].read_bytes().replace(size + narrow, size + wide))
+
+    with reelabel.open(join(parts, tmp_path / "joined.mkv")) as video:
+        assert video.frames([95]).method == "seek"
+
+
+def join(parts, path):
+    """Write the packets of clips of 25 frames per second one after another."""
+    with av.open(str(path), "w") as target:
+        copy, ends = None, Fraction(0)
+        for part in parts:
+            with av.open(str(part)) as source:
+                [stream] = source.streams
+                copy = copy or target.add_stream_from_template(stream)
+                packets, step = [each for each in source.demux(stream) if each.size], int(1 / (25 * stream.time_base))
+                first = min(each.pts for each in packets if each.pts is not None)
+                shift = int(ends / stream.time_base) - first
+                for number, packet in enumerate(packets):
+                    packet.dts = (number - 2) * step + first + shift
+                    packet.pts, packet.stream = (packet.pts + shift), copy
+                    target.mux(packet)
+                ends += Fraction(len(packets), 25)
+    return path

@@ -29,6 +29,11 @@ def test_sampling_may_be_given_in_ray_datas_terms_or_ours(options, expected):
     assert parse_sampling(options) == replace(expected, **sides)
 
 
+@pytest.mark.parametrize("given", [{"sampler": "keyframes", "size_multiple_px": 32}, Sampling(size_multiple_px=32)])
+def test_sides_are_multiples_of_what_is_asked_for_in_either_form(given):
+    assert parse_sampling(given) == Sampling(max_pixels=602_112, size_multiple_px=32)
+
+
 def test_a_batch_that_is_no_dictionary_is_a_usage_error(preparing):
     with pytest.raises(ConfigurationError, match="batch_format"):
         preparing()([{"video_uri": "a.mp4"}])
