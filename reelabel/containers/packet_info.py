@@ -146,16 +146,21 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
     return False
 
 
-def sequence_header(data: bytes, codec: VideoCodecContext) -> bytes:
-    """Return what a keyframe of MPEG-1, 2 or 4 states of the size of pictures, and more; empty if it states nothing.
+def sequence_header(source: Packet[VideoStream] | bytes, codec: VideoCodecContext) -> bytes:
+    """Return what MPEG-1, 2 or 4 states of the size of pictures, and more; empty if it states nothing.
+
+    `source` is a keyframe, or the parameters of the stream.
 
     Where that changes, as between programmes of a recording, FFmpeg leaves out the last picture before.
     """
     name = codec.codec.canonical_name
+    if name not in {"mpeg1video", "mpeg2video", "mpeg4"}:
+        return b""
+    data = bytes(source)
     if name == "mpeg4":
         found = _MPEG4_VOL.search(data)
         return found[1].rstrip(b"\0") if found else b""
-    at = data.find(_MPEG_SEQUENCE) if name in {"mpeg1video", "mpeg2video"} else -1
+    at = data.find(_MPEG_SEQUENCE)
     if at < 0:
         return b""
     start, extension = at + len(_MPEG_SEQUENCE), data.find(_MPEG_EXTENSION, at)

@@ -144,7 +144,7 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
         if all_shown and packet.is_keyframe and is_splice_point(packet, codec, has_ended=has_ended):
             raise FallbackRequired("a splice leaves out frames")
         has_ended = all_shown and ends_sequence(packet, codec)
-        if all_shown and packet.is_keyframe and (stated := sequence_header(bytes(packet), codec)):
+        if all_shown and packet.is_keyframe and (stated := sequence_header(packet, codec)):
             if sequence not in {b"", stated}:
                 raise FallbackRequired("pictures change in size or format")
             sequence = stated
