@@ -362,15 +362,14 @@ def record_started(engine: Engine, info: ObjectInfo, flow_run_id: UUID) -> None:
     """Record that a run was started for a version of a manifest; safe to call repeatedly."""
     # The newest, even if the server's clock was set back since the last one.
     last = select(func.max(ARRIVAL.c.created_at)).where(ARRIVAL.c.manifest_uri == info.uri).scalar_subquery()
-    now = {"flow_run_id": flow_run_id, "created_at": func.greatest(func.now(), last + timedelta(microseconds=1))}
-    row = {"manifest_uri": info.uri, "fingerprint": info.fingerprint, **now}
+    created_at = func.greatest(func.now(), last + timedelta(microseconds=1))
+    row = {"manifest_uri": info.uri, "fingerprint": info.fingerprint, "flow_run_id": flow_run_id}
+    insertion = insert(ARRIVAL).values(**row, created_at=created_at)
     # If an earlier version returns, its row becomes the newest again. A repeated call changes nothing.
-    upsert = (
-        insert(ARRIVAL)
-        .values(row)
-        .on_conflict_do_update(
-            index_elements=["manifest_uri", "fingerprint"], set_=now, where=ARRIVAL.c.flow_run_id != flow_run_id
-        )
+    upsert = insertion.on_conflict_do_update(
+        index_elements=["manifest_uri", "fingerprint"],
+        set_={"flow_run_id": flow_run_id, "created_at": insertion.excluded.created_at},
+        where=ARRIVAL.c.flow_run_id != flow_run_id,
     )
     with database_errors(), engine.begin() as connection:
         connection.execute(upsert)
