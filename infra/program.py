@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _NAME = "reelabel"
 APPLICATION = "reelabel-app"
 _CLI = ("flows", "cli")
+SETTINGS: Final[list[str]] = []  # the values of --set in this command
 
 
 def with_program_name(message: str) -> str:
@@ -44,6 +45,11 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
     text is written, too.
     """
     return shlex.join([*program(), *name.split(), *arguments, *option_words(options)])
+
+
+def command_with_settings(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 - as of `command`
+    """Return this command line with other options, and with the same settings: what a dry run has forecast."""
+    return command(name, *arguments, **options, set=tuple(SETTINGS))
 
 
 def join_list(values: Iterable[object]) -> str:

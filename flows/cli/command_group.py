@@ -19,6 +19,7 @@ from flows.cli.console import print_error, print_notice
 from infra import signals
 from infra.errors import BudgetReachedError, NotReconciledError, RunFailedError
 from infra.logs import json_line, logs_are_json
+from infra.program import SETTINGS
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 from reelabel.text import escape_controls
@@ -58,6 +59,7 @@ def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
         if context.command.name == "backfill":
             _require_no_option(context.command, name)
         os.environ[variable] = value
+        SETTINGS.append(each)
 
 
 def _require_no_option(command: Any, name: str) -> None:  # noqa: ANN401 - Typer's own types

@@ -214,8 +214,8 @@ def _changed(job: Job, outcomes: Sequence[ChunkOutcome]) -> Failure:
         job=job,
         stage=Stage.FETCH,
         code=VideoChangedError.code,
-        message="Its chunks were answered about different versions of the video; ask about all of them again: "
-        f"reelabel backfill --ids {job.job_id}",
+        message="Its chunks were answered about different versions of the video; backfill this job to ask about all "
+        "of them again.",
         shard_index=outcomes[0].outcome.shard_index,
         source_fingerprint=fingerprints[-1] if fingerprints else None,
     )

@@ -277,4 +277,4 @@ def test_chunks_of_different_versions_of_a_video_never_make_one_answer(film):
     row = merged(film, result(film.job), result(film.job), result(film.job, fingerprint="e2"))
 
     assert (row.code, row.source_fingerprint, row.chunks) == ("video_changed", "e2", None)
-    assert "reelabel backfill --ids film" in row.message
+    assert "backfill this job to ask about all of them again" in row.message

@@ -75,6 +75,9 @@ def test_the_deployment_and_the_command_report_the_same(client, prefect_services
     assert ended.state.is_completed()
     *lines, again = shown.stdout.splitlines()
     assert again == "To remove them: reelabel maintain"
+    shorter = reelabel(environment, "maintain", "--dry-run", "--set", "retention.history_days=7").stdout.splitlines()
+    assert shorter[1] == "Would remove 0 rows of results replaced more than 7 days ago."
+    assert shorter[-1] == "To remove them: reelabel maintain --set retention.history_days=7"
     assert without_folders(ended.state.message) == without_folders(" ".join(lines)), shown.stderr
     assert lines[1] == "Would remove 0 rows of results replaced more than 90 days ago."
     assert lines[2] == "Would remove 0 plans and 0 plan files."

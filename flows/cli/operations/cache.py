@@ -16,7 +16,7 @@ from pydantic import ByteSize, TypeAdapter
 from flows.cli.context import running_services
 from flows.cli.options import example
 from infra.embedded import ServiceName
-from infra.program import command
+from infra.program import command_with_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import escape_controls, pluralize
@@ -74,7 +74,7 @@ def collect_cache(
         f"{room.kept:,} files of {room.kept_bytes:,} bytes are left."
     )
     if dry_run:
-        print(f"To remove them: {command('cache gc', older_than=older_than, max_bytes=max_bytes)}")  # noqa: T201
+        print(f"To remove them: {command_with_settings('cache gc', older_than=older_than, max_bytes=max_bytes)}")  # noqa: T201
 
 
 def _line(info: ObjectInfo, *, as_json: bool) -> str:

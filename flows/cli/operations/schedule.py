@@ -15,7 +15,7 @@ from flows.cli.context import OF_A_RUN, running_with_prefect
 from flows.cli.options import example, with_options
 from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services
-from infra.program import command
+from infra.program import command, command_with_settings
 from infra.settings import CONFIG_VARIABLE, NightlySettings, load_settings, secret_variables
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
@@ -139,7 +139,9 @@ def catch_up(
             if dry_run:
                 failing = [_is_bound_to_fail(run, objects) for run in missed]
                 if missed:
-                    print_line(f"To start the missed ones: {command('catch-up', since=since, until=until)}")
+                    print_line(
+                        f"To start the missed ones: {command_with_settings('catch-up', since=since, until=until)}"
+                    )
                 raise typer.Exit(1 if any(failing) else 0)
             outcomes = [_run(client, run) for run in missed]
     raise typer.Exit(0 if all(outcomes) else 1)
@@ -196,4 +198,4 @@ def maintain(
         for line in apply_retention(settings, dry_run=dry_run):
             print_line(line)
     if dry_run:
-        print_line(f"To remove them: {command('maintain')}")
+        print_line(f"To remove them: {command_with_settings('maintain')}")

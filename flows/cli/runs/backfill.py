@@ -19,7 +19,7 @@ from flows.run.request import BackfillRequest
 from flows.run.selection import find_base_run, split_ids, store_ids
 from infra.database.connect import Role
 from infra.embedded import ServiceName, export, is_kept, missing_services
-from infra.program import command
+from infra.program import command, command_with_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
@@ -72,7 +72,7 @@ def backfill(
         request = BackfillRequest.of(**dict(options) | resolved | id_options, manifest=manifest)
         if options.dry_run:
             resolved |= {"dataset": earlier.dataset, "dry_run": False}
-            again = command(
+            again = command_with_settings(
                 "backfill", options=options.model_copy(update=resolved), manifest=manifest, submit=submit, wait=wait
             )
             code = _forecast(request, settings, is_submitted=submit, wait=wait, again=again)

@@ -20,7 +20,7 @@ from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import make_spec, require_model
 from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, export
-from infra.program import command
+from infra.program import command_with_settings
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
@@ -110,7 +110,7 @@ class _Jobs:
         question: dict[str, str] = {}
         if self.question:
             question = {"prompt": self.question.prompt, "choices": _listed(self.question.choices)}
-        return command("classify", self.source, **question, options=self.options)
+        return command_with_settings("classify", self.source, **question, options=self.options)
 
 
 def _listed(choices: tuple[str, ...]) -> str:
