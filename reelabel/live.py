@@ -222,9 +222,8 @@ class LiveClient:
                 return False
             self.resumed += 1
             sent: list[dict[str, Any]] = []
-            while unsent := [
-                query for query in self._open.values() if query not in sent
-            ]:  # some may be asked meanwhile
+            # Others may be asked meanwhile.
+            while unsent := [query for query in self._open.values() if query not in sent]:
                 await self._send_now(unsent[0] | {"again": True})
                 sent.append(unsent[0])
             if self._is_finishing:
