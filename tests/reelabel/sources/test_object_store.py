@@ -1,6 +1,7 @@
 import math
 import os
 import pickle
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -234,13 +235,14 @@ def test_a_wrong_secret_names_the_setting(store_settings):
 
 
 def test_a_missing_bucket_is_a_configuration_error_until_it_is_created(objects):
-    uri = "s3://not-made-yet/clip"
+    bucket = f"s3://not-made-yet-{secrets.token_hex(6)}"  # other sessions of tests may use the same server
+    uri = f"{bucket}/clip"
     for use in (objects.stat, objects.read, lambda uri: objects.replace(uri, b""), lambda uri: list(objects.list(uri))):
         with pytest.raises(ConfigurationError, match="no bucket"):
             use(uri)
 
-    objects.ensure_root("s3://not-made-yet/prefix")
-    objects.ensure_root("s3://not-made-yet/prefix")
+    objects.ensure_root(f"{bucket}/prefix")
+    objects.ensure_root(f"{bucket}/prefix")
 
     assert objects.write_new(uri, b"now it stands")
 
