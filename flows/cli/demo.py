@@ -14,9 +14,8 @@ from flows.cli.context import own_settings, ready_to_run
 from flows.cli.options import example
 from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.program import command
-from reelabel.sources.object_info import absolute_uri
+from reelabel.sources.object_info import absolute_uri, expand_home
 from reelabel.sources.object_store import ObjectStore
-from tasks.model.adapter import local_path
 from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def classify_clips(
     parameters: dict[str, object] = {
         "manifest": f"{root}/manifest.parquet",
         "dataset": dataset,
-        "overrides": {"model": absolute_uri(model) if local_path(model).is_dir() else model},
+        "overrides": {"model": absolute_uri(model) if expand_home(model).is_dir() else model},
         # A second demo should run again, not print "nothing to do".
         "force": True,
     }

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from infra.temporary import temporary_folder
 from reelabel.errors import ConfigurationError, ObjectError
-from reelabel.sources.object_info import redact_uri, scheme_of
+from reelabel.sources.object_info import expand_home, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
 from tasks.description.describer import CutFiles, VideoDescriber
@@ -19,7 +19,6 @@ from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import read_encoder_info
 from tasks.embedding.video import frame_pixels, open_embedder
 from tasks.frame_cache.pool import KEPT_BYTES, open_extractor
-from tasks.model.adapter import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,7 +106,7 @@ def open_describer(
 
 def _read(uri: str, objects: ObjectStore) -> Bank:
     if "://" not in uri:
-        return read_bank(local_path(uri))
+        return read_bank(expand_home(uri))
     is_web = (scheme_of(uri) or "").lower() in {"http", "https"}  # whose query is not part of the name
     with temporary_folder("bank") as folder:
         copy = folder / f"bank{Path(urlsplit(uri).path if is_web else uri).suffix}"

@@ -37,6 +37,7 @@ from infra.settings.services import DatabaseSettings, PrefectSettings, StoreSett
 from infra.settings.types import fields_of, meaning_of
 from infra.validation import UNKNOWN, describe_fault
 from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import expand_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,7 +113,7 @@ class Settings(BaseSettings):
     def _is_named(cls, home: object) -> object:
         if home == "":
             raise ValueError("must name a folder; leave it out for .reelabel")
-        return os.path.expanduser(home) if isinstance(home, str) else home  # noqa: PTH111 - keeps an unknown ~user
+        return expand_home(home) if isinstance(home, str) else home
 
     @classmethod
     def settings_customise_sources(

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from infra.text_bounds import Text
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import NATIVE, dense_samplers, find_dense_sampler, find_sampler, samplers
+from reelabel.sources.object_info import expand_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +138,7 @@ class _Enum:
 
 def absolute_if_exists(name: str | None) -> str | None:
     """Make the path of a file or folder absolute, as workers run in other folders; leave any other name alone."""
-    path = Path(os.path.expanduser(name)) if name and "://" not in name else None  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
+    path = expand_home(name) if name and "://" not in name else None
     exists = path and os.path.exists(path)  # noqa: PTH110 - accepts a name that is too long, unlike Path.exists
     return str(path.absolute()) if path and exists else name
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -70,6 +71,11 @@ def check_unicode(uri: str) -> None:
         raise ConfigurationError(f"The name {uri} is not UTF-8; rename it.") from None
 
 
+def expand_home(path: str) -> Path:
+    """Return a path with the home folder for its `~`; a name that begins with `~` and is no user's stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
+
+
 def absolute_uri(uri: str) -> str:
     """Make a local path absolute; return a URI unchanged; raises as `check_unicode` does.
 
@@ -79,8 +85,7 @@ def absolute_uri(uri: str) -> str:
     if scheme_of(uri):
         return uri
     path, member = split_member(uri) or (uri, None)
-    expanded = os.path.expanduser(path)  # noqa: PTH111 - unlike Path.expanduser, takes a file named ~a.mp4
-    path = os.path.abspath(expanded)  # noqa: PTH100 - resolves .. but not links
+    path = os.path.abspath(expand_home(path))  # noqa: PTH100 - resolves .. but not links
     return path if member is None else f"{path}#{member}"
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.sources.object_info import INLINE_SCHEME, absolute_uri, redact_uri, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, absolute_uri, expand_home, redact_uri, scheme_of
 from reelabel.text import pluralize
 from tasks.manifest.cells import parse_list
 from tasks.manifest.check import check_row
@@ -116,7 +114,7 @@ class VideoJobs:
 def _require_manifest(source: str) -> None:
     if not source:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob, or --prompt and a folder of videos.")
-    path = None if scheme_of(source) else Path(os.path.expanduser(source))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
+    path = None if scheme_of(source) else expand_home(source)
     if path and path.is_dir():
         what = f"{source} is a folder, not a manifest"
     elif source.endswith("/"):

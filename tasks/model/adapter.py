@@ -6,7 +6,6 @@ import json
 import os
 import re
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.text import escape_controls, pluralize, read_error
@@ -14,6 +13,7 @@ from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ADAPTER_FILE = "adapter_config.json"
 WITHOUT_CONFIG = "name a version that transformers loads, not a checkpoint of OpenCLIP"
@@ -49,11 +49,6 @@ _APPLIED = frozenset(
 _NEUTRAL = {"bias": ("none",), "init_lora_weights": (True, "eva", "gaussian", "orthogonal")}
 # Files of a training checkpoint besides the adapter.
 _OF_TRAINING = ("adapter_model.*", "optimizer.*", "rng_state*", "scaler.*", "scheduler.*", "training_args.*")
-
-
-def local_path(name: str) -> Path:
-    """Return the path that a name stands for if it is one; `~` of an unknown user stays as it is."""
-    return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
 
 
 def is_folder(path: Path) -> bool:

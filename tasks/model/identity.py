@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
+from reelabel.sources.object_info import expand_home
 from reelabel.text import escape_controls, read_error, reason_of
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
-from tasks.model.adapter import WITHOUT_CONFIG, is_adapter, local_path, read_adapter, read_json, weight_files
+from tasks.model.adapter import WITHOUT_CONFIG, is_adapter, read_adapter, read_json, weight_files
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -99,7 +100,7 @@ def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
 
 
 def _read_model_info(name: str, revision: str | None) -> ModelInfo:
-    folder = local_path(name)
+    folder = expand_home(name)
     try:
         if is_adapter(folder):
             return _adapter_info(folder.resolve(), revision)
@@ -136,9 +137,9 @@ def require_tokenizer(model_info: ModelInfo) -> None:
 def _adapter_info(folder: Path, revision: str | None) -> ModelInfo:
     adapter = read_adapter(folder)
     # Relative to the adapter, or else to the working directory, as PEFT wrote it.
-    beside = folder / local_path(adapter.base)
+    beside = folder / expand_home(adapter.base)
     base = str(beside) if beside.is_dir() else adapter.base
-    if is_adapter(local_path(base)):
+    if is_adapter(expand_home(base)):
         raise ModelError(
             f"The base_model_name_or_path of adapter {folder} is an adapter, too; merge that one into its model's "
             "folder, and set base_model_name_or_path to it."

@@ -16,13 +16,13 @@ from flows.cli.rows.formats import check_format, print_rows
 from flows.run.result import cost_lines
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import expand_home
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
 from tasks.evaluation.calibration import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
-from tasks.model.adapter import local_path
 from tasks.report.jobs import Sources
 from tasks.report.review import Uncertain, fiftyone_samples, label_studio_task, load_uncertain
 from tasks.results.evaluation.calibrations import read_calibration
@@ -127,7 +127,7 @@ def _write_review(run: str, *, limit: int, folder: str | None) -> None:
         if folder is None:
             _print_tasks(found)
         else:
-            _write_samples(found, local_path(folder))
+            _write_samples(found, expand_home(folder))
 
 
 def _load_uncertain(engine: Engine, settings: Settings, run: RowMapping, limit: int) -> Uncertain:

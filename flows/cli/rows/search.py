@@ -19,7 +19,7 @@ from flows.cli.rows.formats import check_format, print_rows
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, expand_home, scheme_of
 from reelabel.sources.opened import stat_video
 from reelabel.text import pluralize
 from tasks.description.banks import read_bank
@@ -28,7 +28,6 @@ from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.sheet import Picture, Section, draw_sheet, scale
-from tasks.model.adapter import local_path
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import name_version, require_model
 from tasks.search.local_index import LocalIndex
@@ -102,12 +101,12 @@ class SearchOptions(BaseModel):
 
     @property
     def picture(self) -> Path:
-        return local_path(self.image or "")
+        return expand_home(self.image or "")
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
         if self.bank is not None:
-            return read_bank(local_path(self.bank)).texts
+            return read_bank(expand_home(self.bank)).texts
         return () if self.text is None else (self.text,)
 
     @property

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, JobError
+from reelabel.sources.object_info import expand_home
 from reelabel.text import escape_controls
 from reelabel_engine.errors import ModelError
-from tasks.model.adapter import is_folder, local_path
+from tasks.model.adapter import is_folder
 from tasks.model.identity import read_model_info
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
@@ -138,7 +139,7 @@ def require_named(root: str | None, named: str) -> None:
     """Raise a ConfigurationError if a server has loaded another model, as far as hub names or files tell."""
     if root is None or root == named:
         return
-    theirs, ours = local_path(root), local_path(named)
+    theirs, ours = expand_home(root), expand_home(named)
     if is_folder(theirs) and is_folder(ours):
         try:
             is_other = read_model_info(root).identity.fingerprint != read_model_info(named).identity.fingerprint
