@@ -13,7 +13,7 @@ from flows.run.result import cost_lines
 from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, is_kept, status
 from infra.program import command
-from reelabel.errors import ObjectError
+from reelabel.errors import ObjectError, ReelabelError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -53,9 +53,8 @@ def download_report(settings: Settings, run_id: UUID) -> str | None:
         return uri
     target = settings.home / "reports" / f"{run_id}.html"
     try:
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(page)
-    except OSError:  # the run is done, whether or not the folder can be written
+        ObjectStore().replace(str(target), page)
+    except ReelabelError:  # the run is done, whether or not the folder can be written
         return uri
     return str(target.absolute())
 
