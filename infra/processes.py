@@ -122,6 +122,14 @@ def free_port(preferred: int = 0) -> int:
     raise OSError(f"None of {_PORTS_TRIED} ports on 127.0.0.1 is free.")
 
 
+def free_ports(count: int) -> list[int]:
+    """Return so many free ports, all different; raises as `free_port` does."""
+    found = set[int]()
+    while len(found) < count:
+        found.add(free_port())
+    return [*found]
+
+
 def is_own_port(port: int) -> bool:
     """Return whether a process of this user listens on a port of 127.0.0.1."""
     rows = [line.split() for line in (_PROC / "net/tcp").read_text().splitlines()[1:]]

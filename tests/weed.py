@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 
 from infra.embedded import s3_program
-from infra.processes import free_port
+from infra.processes import free_ports
 from reelabel.errors import ReelabelError, StoreUnavailableError
 
 
@@ -13,8 +13,10 @@ from reelabel.errors import ReelabelError, StoreUnavailableError
 def weed(arguments, folder):
     """Run `weed server` with its internal services on free ports and its log in `folder`."""
     # Left out, a port of gRPC is 10,000 above the other one, which may be taken, or beyond the last port.
-    grpc = [f"-{name}.port.grpc={free_port()}" for name in ("master", "volume", "filer", "s3")]
-    inner = [*(f"-{name}.port={free_port()}" for name in ("master", "volume", "filer")), *grpc]
+    names = [f"{name}.port{kind}" for name in ("master", "volume", "filer") for kind in ("", ".grpc")] + [
+        "s3.port.grpc"
+    ]
+    inner = [f"-{name}={port}" for name, port in zip(names, free_ports(len(names)), strict=True)]
     with (folder / "weed.log").open("wb") as log:
         server = subprocess.Popen([s3_program(), *arguments, *inner], stdout=log, stderr=log, cwd=folder)
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Command, ServiceName, write_privately
-from infra.processes import free_port
+from infra.processes import free_port, free_ports
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
 from reelabel.optional import install_command
@@ -85,7 +85,7 @@ class S3Server:
         data.mkdir(exist_ok=True, mode=0o700)
         self._home.secret("mac-key")  # made by the supervisor, which is only one
         admin = _admin_port()
-        inner = {option: free_port() for option in _COMPONENT_PORTS}
+        inner = dict(zip(_COMPONENT_PORTS, free_ports(len(_COMPONENT_PORTS)), strict=True))
         inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
         return Command(
             command=[

@@ -11,6 +11,7 @@ from infra.processes import (
     MARKER,
     end_marked,
     free_port,
+    free_ports,
     has_ended,
     is_alive,
     is_own_peer,
@@ -82,6 +83,12 @@ def test_a_port_in_use_is_replaced_by_a_free_one():
 
 def test_a_random_port_is_below_those_that_the_kernel_gives_to_connections():
     assert all(10_000 <= free_port() < 32_768 for _ in range(20))
+
+
+def test_several_free_ports_are_different(monkeypatch):
+    monkeypatch.setattr("infra.processes.free_port", iter([10_001, 10_001, 10_002]).__next__)
+
+    assert sorted(free_ports(2)) == [10_001, 10_002]
 
 
 def test_without_a_free_port_the_search_ends(monkeypatch):
