@@ -23,7 +23,7 @@ from reelabel.containers.container_format import (
 from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.mp4_sample_table import plays_in_parts, read_box, read_track, walk_boxes
 from reelabel.errors import FallbackRequired
-from reelabel.output_order import MAX_REORDERED
+from reelabel.output_order import MAX_REORDERED, check_forward
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
     shift = first.pts - entries[0].timestamp
     numbers, dts, pos, size = np.array(keyframes, np.int64).T
     times = None if track is None else track.times - track.times[0] + first.pts
+    if times is not None:
+        check_forward(times, np.isin(np.arange(len(times)), numbers))
     # The index holds DTS. If the sample tables are unusable, the first packet's difference is assumed for all.
     pts = dts + shift if times is None else times[numbers]
     frames = None if hidden is None else len(entries) - sum(hidden)

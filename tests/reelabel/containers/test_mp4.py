@@ -88,6 +88,19 @@ def test_keyframes_that_begin_an_open_gop_may_be_listed_apart(tmp_path, decode_l
     assert check_file(path).faults == ()
 
 
+def test_keyframes_of_joined_cuts_are_shown_when_their_frames_are(tmp_path):
+    """The second half begins before the first has ended, as where FFmpeg joins cuts that it did not encode again."""
+    offsets = box(b"ctts", listed(0, ">II", [(20, 10 * TICKS), (20, 5 * TICKS // 2)]))
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(with_box(Cell("mp4", "h264").make(), offsets))
+
+    keyframes, every = (extract_local(path, sampling=each) for each in (Sampling(num_frames=-1), EVERY_FRAME))
+
+    assert keyframes.time_s == pytest.approx(every.time_s[every.is_keyframe])
+    assert "timestamps are set back 1 time" in keyframes.note
+    assert check_file(path).faults == ()
+
+
 def test_samples_without_a_byte_are_not_counted(tmp_path):
     data = Cell("mp4", "h264").make()
     path = tmp_path / "clip.mp4"
