@@ -12,6 +12,8 @@ import av.error
 from av.stream import Disposition
 
 from reelabel.containers.stream_properties import (
+    CLOCK_TICKS,
+    WRAPPING,
     check_declared_size,
     check_duration,
     check_frame_size,
@@ -139,10 +141,22 @@ def decode_all(
 
 
 def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Demux from the current position, skipping empty packets, which would flush a decoder."""
+    """Demux from the current position, skipping empty packets, which would flush a decoder.
+
+    FFmpeg takes the clock of an MPEG-TS or MPEG-PS that falls below its start for one that has wrapped around. If it
+    then leaps ahead by more than half its range, it has been set back.
+    """
+    latest: int | None = None
     # At the end, PyAV raises IndexError if streams have appeared during demuxing.
     with suppress(IndexError):
-        yield from (packet for packet in container.demux(stream) if packet.size)
+        for packet in container.demux(stream):
+            if packet.size:
+                if container.format.name in WRAPPING and packet.pts is not None:
+                    if latest is not None and packet.pts - latest > CLOCK_TICKS // 2:
+                        packet.pts -= CLOCK_TICKS
+                        packet.dts = None if packet.dts is None else packet.dts - CLOCK_TICKS
+                    latest = packet.pts
+                yield packet
 
 
 def _packets_and_flush(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:

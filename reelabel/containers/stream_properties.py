@@ -41,6 +41,9 @@ _MIN_PIXELS = 65_536
 _SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
+# Formats whose clock starts over after 26.5 hours (ISO/IEC 13818-1, 2.4.3.7), and its range.
+WRAPPING, CLOCK_TICKS, _CLOCK_HZ = frozenset({"mpegts", "mpeg"}), 2**33, 90_000
+
 _HDR_TRANSFERS: dict[int, Hdr] = {ColorTrc.SMPTE2084: "PQ", ColorTrc.ARIB_STD_B67: "HLG"}
 
 
@@ -71,8 +74,13 @@ def header_info(container: InputContainer, stream: VideoStream) -> HeaderInfo:
 
 
 def stated_duration_s(container: InputContainer, stream: VideoStream) -> float:
-    """Return the duration that a stream states, else its container; 0.0 if unknown."""
-    return float((stream.duration or 0) * (stream.time_base or 0)) or _stated_s(container)
+    """Return the duration that a stream states, else its container; 0.0 if unknown.
+
+    More than half of a clock's range is a guess from timestamps, of which the last may lie before the first.
+    """
+    stated_s = float((stream.duration or 0) * (stream.time_base or 0)) or _stated_s(container)
+    is_guess = container.format.name in WRAPPING and stated_s > CLOCK_TICKS / 2 / _CLOCK_HZ
+    return 0.0 if is_guess else stated_s
 
 
 def _stated_s(container: InputContainer) -> float:

@@ -25,6 +25,7 @@ from reelabel.output_order import ClockReader, output_order, play_times
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.video_file import open_video_file
+from tests.timestamps import retimed
 
 FPS = 25
 SET_BACK = "timestamps are set back 1 time; later times count on from there"
@@ -224,6 +225,19 @@ def test_clusters_whose_times_jump_back_are_shown_in_full(tmp_path):
         at = again.find(CLUSTER, at + 1)
 
     assert_all_are_shown(tmp_path, data + again)
+
+
+def test_a_clock_that_is_set_back_by_minutes_has_not_wrapped(tmp_path):
+    """FFmpeg takes an MPEG-TS whose clock falls below its start for one that has run for a day."""
+    path = tmp_path / "clip"
+    path.write_bytes(retimed("ts", range(600_000, 601_600, 40)) + retimed("ts", range(0, 1_600, 40)))
+
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1))
+
+    assert len(got) == 80
+    assert np.diff(got.time_s) == pytest.approx(np.full(79, 0.04), abs=1e-3)
+    assert got.info.duration_s == pytest.approx(3.2, abs=0.1)
+    assert "timestamps are set back 1 time" in got.note
 
 
 def assert_all_are_shown(tmp_path, data):
