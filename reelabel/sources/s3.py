@@ -20,6 +20,7 @@ import botocore.session
 from botocore.awsrequest import AWSHTTPConnectionPool, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError
+from botocore.handlers import add_expect_header
 from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
@@ -328,6 +329,8 @@ def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its cla
     pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - no public way; a test notices
     pools.update(watched_pools(WatchedConnection, AWSHTTPConnectionPool, AWSHTTPSConnectionPool))
     client.meta.events.register_first("needs-retry.s3", Retries(settings))
+    # A server that refuses a request before its body would take the connection's next request for that body.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
     return client
 
 

@@ -240,6 +240,11 @@ class ServerClient:
         return InferenceError(f"The server at {self.url} broke off its answer: {_message(error)}.")
 
     def _translate_status(self, error: openai.APIStatusError, status: int) -> ReelabelError:
+        if error.response.history and status in {*_UNAUTHORIZED, HTTPStatus.METHOD_NOT_ALLOWED}:
+            return ConfigurationError(
+                f"The server at {self.url} redirects to {error.response.url}, without the key or the question (HTTP "
+                f"{status}); set server.url (REELABEL_SERVER_URL) to the address of the API there."
+            )
         if status in _UNAUTHORIZED:
             return ConfigurationError(
                 f"The server at {self.url} rejects the API key (HTTP {status}); "

@@ -120,5 +120,27 @@ def test_a_redirect_without_an_end_is_no_answer():
         client.complete({"messages": []})
 
 
+class Elsewhere(Handler):
+    """Answers only at its other address, only with the key, and only questions."""
+
+    def do_POST(self):
+        if self.path.startswith("/old"):
+            self.read_body()
+            self.respond(self.server.status, Location=f"{self.server.target}/new/v1/chat/completions")
+        else:
+            self.respond(200 if "Authorization" in self.headers else 401, b"{}")
+
+    def do_GET(self):
+        self.respond(405)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_that_loses_the_question_or_the_key_names_the_address_to_set(status):
+    with serve(Elsewhere, status=200) as other, serve(Elsewhere, status=status, target=other.url) as server:
+        place = rf"{server.url}/old/v1 redirects to {other.url}/new/v1/chat/completions,.*HTTP 40[15].*server\.url"
+        with closing(_client(f"{server.url}/old/v1")) as client, pytest.raises(ConfigurationError, match=place):
+            client.complete({"messages": []})
+
+
 def _client(url, **settings):
     return ServerClient(ServerSettings(url=url, max_attempts=1, **settings))

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from reelabel.errors import ObjectChangedError, RangesIgnoredError, StoreUnavailableError
+from reelabel.options import S3Options
 from reelabel.sources import s3_errors
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.s3 import FEWEST
+from tests.http_server import Handler, serve
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 
 DATA = bytes(range(256)) * 100
@@ -121,3 +123,27 @@ def test_one_attempt_is_one_request(server, open_store):
     with pytest.raises(StoreUnavailableError):
         store.read(NAMES[0])
     assert len(server.requests) == 1
+
+
+class RefusesFirst(Handler):
+    """Refuses the first request, before its body if it is asked, and keeps the connection; as nginx's limits do."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self):
+        self.server.requests.append(self.requestline)
+        self.respond(200 if len(self.server.requests) > 1 else 503)
+        self.read_body()
+
+    def handle_expect_100(self):
+        self.do_PUT()
+        return False
+
+
+def test_the_connection_of_a_refused_write_is_usable_for_the_next():
+    login = {"access_key_id": "key", "secret_access_key": "secret"}
+    with serve(RefusesFirst, requests=[]) as server:
+        store = ObjectStore(S3Options(endpoint_url=server.url, read_timeout_s=2, max_attempts=2, **login))
+
+        store.replace("s3://bucket/new", DATA)
+        assert len(server.requests) == 2
