@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from reelabel.errors import (
     ConfigurationError,
@@ -43,7 +43,27 @@ if TYPE_CHECKING:
     from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
-VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource
+
+class BinaryFile(Protocol):
+    """A seekable file that is open in binary mode, such as of `open`, `gzip.open` or `tempfile`."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: Literal[0, 1, 2] = ..., /) -> object: ...
+
+    def tell(self) -> int: ...
+
+
+class ByteRanges(Protocol):
+    """A user's `ByteSource`, whose reads need no time limit."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def read(self, start: int, size: int) -> bytes: ...
+
+
+VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile | ByteRanges
 _T = TypeVar("_T")
 
 # Below this size, one request for the whole file is faster than several small ones in sequence.
