@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import operator
 import os
 import tempfile
 import threading
@@ -298,7 +299,7 @@ class _FailureKeeper:
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - a `ByteSource`, or nearly so
         self._source = source
-        self.size_bytes: int = source.size_bytes
+        self.size_bytes = operator.index(source.size_bytes)
         self.max_wait_s: float = getattr(source, "max_wait_s", math.inf)
         self.failure: Exception | None = None
         if not self.size_bytes:
