@@ -46,6 +46,7 @@ _T = TypeVar("_T")
 _DEFAULT_LIMITS = Limits()
 _NO_SAMPLER = Sampling(sampler="uniform")  # frames that no sampler chooses, at their own size
 _ONE_KEYFRAME = Sampling(num_frames=1)
+_MAX_BATCH = 2**20  # more pixels would not fit in memory, and each position is looked for
 
 
 class Pieces(Protocol):
@@ -315,7 +316,7 @@ class Video:
             raise ValueError(f"size is {size}; it must be at least 1.")
         part = Segment.of(*segment)
         part.check_valid()
-        return self._batches(size, part)
+        return self._batches(min(size, _MAX_BATCH), part)
 
     def _batches(self, size: int, segment: Segment) -> Iterator[Frames]:
         with self._errors():

@@ -234,6 +234,11 @@ def test_batches_decode_a_video_once(name):
     assert sum(part.cost.frames_decoded for part in parts) == sum(map(len, parts))
 
 
+def test_a_batch_may_be_larger_than_any_video(clip):
+    with reelabel.open(clip) as video:
+        assert [len(part) for part in video.batches(sys.maxsize)] == [60]
+
+
 @pytest.mark.parametrize("mask", [[True, False], np.array([True, False]), True], ids=["list", "array", "one"])
 def test_a_mask_is_not_taken_for_positions(clip, mask):
     with reelabel.open(clip) as video, pytest.raises(TypeError, match="flatnonzero"):
