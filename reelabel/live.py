@@ -166,11 +166,11 @@ class LiveClient:
                 return
 
     async def _next(self) -> dict[str, Any]:
-        assert self._socket
+        socket = self._opened()
         try:
-            event: dict[str, Any] = json.loads(await self._socket.recv())
+            event: dict[str, Any] = json.loads(await socket.recv())
             if event["type"] == "response.audio":
-                event["data"] = await self._socket.recv()
+                event["data"] = await socket.recv()
             self._seq = max(self._seq, event["seq"])
             if event["type"] == "session.created":
                 self._known = {name: event[name] for name in ("session_id", "resume_token")}
@@ -190,7 +190,13 @@ class LiveClient:
         if event["type"] in ends or is_refused or event.get("code") == "standing_ended":
             self._open.pop(query_id or "", None)
 
+    def _opened(self) -> ClientConnection:
+        if self._socket is None:
+            raise ConfigurationError("The session has not begun; use the client in an `async with` block.")
+        return self._socket
+
     async def _send(self, message: dict[str, Any], data: bytes | None = None) -> bool:
+        self._opened()
         return self._is_connected and await self._send_now(message, data)
 
     async def _send_now(self, message: dict[str, Any], data: bytes | None = None) -> bool:
@@ -198,8 +204,7 @@ class LiveClient:
 
         text = json.dumps({name: value for name, value in message.items() if value is not None})
         async with self._sending:
-            socket = self._socket
-            assert socket
+            socket = self._opened()
             try:
                 await socket.send(text)
                 if data is not None:

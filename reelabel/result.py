@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -385,10 +385,10 @@ class Frames:
         return iter(self.images)
 
     @overload
-    def __getitem__(self, key: int) -> npt.NDArray[np.uint8]: ...
+    def __getitem__(self, key: SupportsIndex) -> npt.NDArray[np.uint8]: ...
     @overload
     def __getitem__(self, key: slice) -> Frames: ...
-    def __getitem__(self, key: int | slice) -> npt.NDArray[np.uint8] | Frames:
+    def __getitem__(self, key: SupportsIndex | slice) -> npt.NDArray[np.uint8] | Frames:
         if not isinstance(key, slice):
             image: npt.NDArray[np.uint8] = self.images[key]
             return image

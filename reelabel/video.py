@@ -46,6 +46,7 @@ _T = TypeVar("_T")
 _DEFAULT_LIMITS = Limits()
 _NO_SAMPLER = Sampling(sampler="uniform")  # frames that no sampler chooses, at their own size
 _ONE_KEYFRAME = Sampling(num_frames=1)
+_MAX_BATCH = 2**20  # more pixels would not fit in memory, and each position is looked for
 
 
 class Pieces(Protocol):
@@ -226,8 +227,8 @@ class Video:
     @overload
     def __getitem__(self, key: SupportsIndex) -> _Images: ...
     @overload
-    def __getitem__(self, key: slice | Iterable[int]) -> _Images: ...
-    def __getitem__(self, key: SupportsIndex | slice | Iterable[int]) -> _Images:
+    def __getitem__(self, key: slice | Iterable[SupportsIndex]) -> _Images: ...
+    def __getitem__(self, key: SupportsIndex | slice | Iterable[SupportsIndex]) -> _Images:
         """Return the pixels of one frame, shape (H, W, 3), or of several, shape (N, H, W, 3); uint8.
 
         Positions count in the order of the decode, negative ones from the end.
@@ -241,19 +242,19 @@ class Video:
         # Arrays and tensors of any shape are iterable, and indices too if they hold a single number.
         if isinstance(key, Iterable) and getattr(key, "shape", None) != ():
             return self.frames(key).images
-        return self.frames([operator.index(cast("SupportsIndex", key))])[0]
+        return self.frames([cast("SupportsIndex", key)])[0]
 
     def __iter__(self) -> Iterator[_Images]:
         for part in self.batches(16):
             yield from part.images
 
-    def frames(self, positions: Iterable[int]) -> Frames:
+    def frames(self, positions: Iterable[SupportsIndex]) -> Frames:
         """Return the frames at some positions, in the order given, with repeats.
 
         Raises:
             NoSuchFrameError: There is none at one of them.
         """
-        numbers = tuple(map(operator.index, positions))
+        numbers = tuple(map(_position, positions))
         return self._frames_by(Positions(numbers)) if numbers else self._no_frames()
 
     def frames_at(self, seconds: Iterable[float]) -> Frames:
@@ -315,7 +316,7 @@ class Video:
             raise ValueError(f"size is {size}; it must be at least 1.")
         part = Segment.of(*segment)
         part.check_valid()
-        return self._batches(size, part)
+        return self._batches(min(size, _MAX_BATCH), part)
 
     def _batches(self, size: int, segment: Segment) -> Iterator[Frames]:
         with self._errors():
@@ -418,6 +419,13 @@ class Video:
             if is_out_of_memory or error is getattr(self._source.ranges, "failure", None):
                 raise
             raise unreadable(error) from error
+
+
+def _position(given: SupportsIndex) -> int:
+    """Return a number; a mask's values are numbers in Python and PyTorch, but not the positions that are meant."""
+    if isinstance(given, bool) or "bool" in str(getattr(given, "dtype", "")):
+        raise TypeError("a position is a whole number, not True or False; of a mask, pass numpy.flatnonzero(mask)")
+    return operator.index(given)
 
 
 class _InProcess:

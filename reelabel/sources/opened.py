@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import operator
 import os
 import tempfile
 import threading
@@ -11,7 +12,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from reelabel.errors import (
     ConfigurationError,
@@ -43,7 +44,27 @@ if TYPE_CHECKING:
     from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
-VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource
+
+class BinaryFile(Protocol):
+    """A seekable file that is open in binary mode, such as of `open`, `gzip.open` or `tempfile`."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: Literal[0, 1, 2] = ..., /) -> object: ...
+
+    def tell(self) -> int: ...
+
+
+class ByteRanges(Protocol):
+    """A user's `ByteSource`, whose reads need no time limit."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def read(self, start: int, size: int) -> bytes: ...
+
+
+VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile | ByteRanges
 _T = TypeVar("_T")
 
 # Below this size, one request for the whole file is faster than several small ones in sequence.
@@ -278,7 +299,7 @@ class _FailureKeeper:
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - a `ByteSource`, or nearly so
         self._source = source
-        self.size_bytes: int = source.size_bytes
+        self.size_bytes = operator.index(source.size_bytes)
         self.max_wait_s: float = getattr(source, "max_wait_s", math.inf)
         self.failure: Exception | None = None
         if not self.size_bytes:

@@ -116,6 +116,23 @@ def test_a_session_begins_with_its_token_and_configuration(options, sent):
     assert session == CREATED
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client: client.ask("Is it open?"),
+        lambda client: client.send_frame(b"jpeg"),
+        lambda client: anext(aiter(client)),
+    ],
+    ids=["a question", "a frame", "events"],
+)
+def test_a_client_outside_of_its_block_says_so(use):
+    async def talk():
+        await use(LiveClient("http://127.0.0.1:1"))
+
+    with pytest.raises(ConfigurationError, match="has not begun"):
+        asyncio.run(talk())
+
+
 def test_messages_have_what_was_given_and_pictures_and_sound_follow_theirs():
     async def talk():
         async with serving([1, CREATED, EVERYTHING, CLOSED]) as server, LiveClient(server.url) as client:

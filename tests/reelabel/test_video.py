@@ -3,6 +3,7 @@
 import pickle
 import random
 import struct
+import sys
 import threading
 
 import av
@@ -231,6 +232,17 @@ def test_batches_decode_a_video_once(name):
         parts = list(video.batches(7))
 
     assert sum(part.cost.frames_decoded for part in parts) == sum(map(len, parts))
+
+
+def test_a_batch_may_be_larger_than_any_video(clip):
+    with reelabel.open(clip) as video:
+        assert [len(part) for part in video.batches(sys.maxsize)] == [60]
+
+
+@pytest.mark.parametrize("mask", [[True, False], np.array([True, False]), True], ids=["list", "array", "one"])
+def test_a_mask_is_not_taken_for_positions(clip, mask):
+    with reelabel.open(clip) as video, pytest.raises(TypeError, match="flatnonzero"):
+        _ = video[mask]
 
 
 def test_iterating_yields_every_frame(clip):

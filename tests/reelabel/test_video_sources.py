@@ -212,6 +212,15 @@ def test_anything_but_a_video_is_refused_in_a_sentence(source, kind, message):
         _ = video[0]
 
 
+@pytest.mark.parametrize("size_bytes", [len, None, 4.5], ids=["a method", "None", "a fraction"])
+def test_a_source_whose_size_is_no_number_is_an_error_of_the_caller(size_bytes):
+    source = Remote(b"video")
+    source.size_bytes = size_bytes
+
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        reelabel.open(source)
+
+
 def test_what_a_source_raises_is_raised(clip):
     class Lost(Remote):
         def read(self, _start, _size):

@@ -146,6 +146,32 @@ class PrepareVideo:
     read_buckets: tuple[str, ...] = ()
     limits: Limits = option(None, convert=_or_default(Limits))
 
+    if TYPE_CHECKING:  # what is given may have other types than the fields, to which it is converted
+
+        def __init__(  # noqa: PLR0913
+            self,
+            *,
+            sampling: Sampling | Mapping[str, Any] | None = None,
+            cache_dir: str | Path | None = None,
+            cache_mode: Literal["auto", "disk", "memory"] = "auto",
+            output_format: Literal["pil", "numpy"] = "pil",
+            channels_first: bool = False,
+            timeout_s: float = 30.0,
+            max_concurrency: int = 8,
+            retries: int = 2,
+            bypass_if_frames_present: bool = False,
+            sample_frames_present: bool = False,
+            pack_for_model: bool = False,
+            processes: int = 1,
+            videos_per_process: int = 1000,
+            sandbox: SandboxMode = "auto",
+            s3: S3Options | Mapping[str, Any] | None = None,
+            web: WebOptions | Mapping[str, Any] | None = None,
+            allow_roots: Sequence[str | Path] = (),
+            read_buckets: Sequence[str] = (),
+            limits: Limits | Mapping[str, Any] | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         check_options(self, PrepareVideo)
         if self.sample_frames_present and self.bypass_if_frames_present:
