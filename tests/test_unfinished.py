@@ -44,6 +44,7 @@ def test_third():
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_an_interrupted_session_lists_what_was_not_finished_and_not_begun(tmp_path, workers):
     (tmp_path / "conftest.py").write_text(_CONFTEST)
@@ -69,6 +70,7 @@ def test_an_interrupted_session_lists_what_was_not_finished_and_not_begun(tmp_pa
     assert "not begun: 2 of test_late.py" in shown
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_session_that_is_out_of_time_lists_what_was_not_begun_and_passes(workers):
     command = [sys.executable, "-m", "pytest", "-n", workers, "-p", "no:cacheprovider", "--minutes", "0"]

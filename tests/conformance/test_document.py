@@ -5,7 +5,7 @@ import pytest
 from benchmarks.exactness.document import conformance_document
 from benchmarks.media.matrix import matrix
 
-pytestmark = pytest.mark.xdist_group("matrix")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("matrix")]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
 

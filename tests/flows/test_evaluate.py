@@ -115,6 +115,7 @@ def test_an_evaluation_is_saved_and_answered_jobs_are_not_asked_again(
     assert json.loads(repeated.to_json()) | {"created_at": ""} == json.loads(evaluation.to_json()) | {"created_at": ""}
 
 
+@pytest.mark.system
 def test_a_glob_in_the_current_folder_is_evaluated_in_the_dataset_of_the_folder(
     environment, known_manifest, monkeypatch
 ):
@@ -148,6 +149,7 @@ def logged(uri, experiment):
     return {run.info.run_name: run for run in client.search_runs([found.experiment_id])} if found else {}
 
 
+@pytest.mark.system
 def test_candidates_become_runs_of_mlflow_with_its_option(
     evaluated, environment, known_manifest, mlflow_uri, monkeypatch, capsys
 ):

@@ -10,7 +10,7 @@ from tests.flows.runs import served_by
 from tests.stub_server import serve_stub
 from tests.vllm_server import gate
 
-pytestmark = pytest.mark.xdist_group("test_evaluate")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_evaluate")]
 
 
 def test_labels_of_a_model_that_took_the_place_of_another_are_not_written(own_environment, engine, tmp_path):

@@ -37,6 +37,7 @@ def test_a_failed_attempt_is_retried_and_leaves_no_file_behind(db, objects, stor
     assert len(lake.listed(key)["files"]) == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("target", "form"),
     [("folder", "parquet"), ("s3", "parquet"), ("folder", "delta"), ("folder", "iceberg")],
@@ -59,6 +60,7 @@ def test_a_process_that_is_killed_leaves_each_row_once_after_the_next(
     assert lake.rows()["job_id"].to_list() == [*"abcde"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_processes_that_export_at_once_leave_each_row_once(db, objects, store_settings, target, form):
     lake = Lake(db, objects, store_settings, target, form)
