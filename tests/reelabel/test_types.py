@@ -1,9 +1,14 @@
 """The types that programs of users are checked against: what the documentation shows is accepted."""
 
+import ast
+import dataclasses
+import inspect
 import subprocess
 import sys
 
 import pytest
+
+from reelabel import PrepareVideo
 
 PROGRAM = """
 import gzip
@@ -60,3 +65,15 @@ def test_what_the_documentation_shows_passes_strict_type_checks(tmp_path):
 
     assert "Found 1 error" in checked.stdout, checked.stdout + checked.stderr
     assert f"program.py:{len(PROGRAM.splitlines())}: error" in checked.stdout
+
+
+def test_the_constructor_that_type_checkers_see_has_all_options_of_the_stage():
+    (seen,) = (
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(PrepareVideo)))
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    )
+
+    assert [argument.arg for argument in seen.args.kwonlyargs] == [
+        field.name for field in dataclasses.fields(PrepareVideo)
+    ]
