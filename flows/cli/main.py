@@ -6,7 +6,9 @@ stopped by Ctrl-C, within ten seconds, or at once by a second one; 143 by SIGTER
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, NamedTuple
@@ -170,6 +172,8 @@ app = typer.Typer(
 
 def main() -> None:
     watch_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
+        sys.stdout.reconfigure(errors="backslashreplace")  # as that of stderr: locales may lack characters
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # otherwise Prefect sends telemetry from a terminal
     app()

@@ -179,6 +179,27 @@ def test_a_lost_connection_is_taken_up_again_and_the_session_goes_on(page, serve
     page.get_by_role("button", name="Stop").click()
 
 
+def test_a_session_that_is_stopped_before_it_has_begun_stays_stopped(page):
+    page.evaluate(
+        """() => {
+            const state = document.getElementById("state");
+            const stop = (_, observer) => {
+                if (state.textContent !== "Connecting.") return;
+                observer.disconnect();
+                document.getElementById("start").click();
+            };
+            new MutationObserver(stop).observe(state, { childList: true });
+        }"""
+    )
+    with page.expect_websocket(lambda socket: socket.url.endswith("/stream")) as opened:
+        page.get_by_role("button", name="Start").click()
+    if not opened.value.is_closed():
+        opened.value.wait_for_event("close")
+
+    expect(page.locator("#state")).to_have_text("Stopped.")
+    expect(page.locator("#send")).to_be_disabled()
+
+
 def test_a_camera_that_is_not_allowed_is_reported(browser, server):
     with closing(browser.new_page()) as page:
         page.add_init_script(

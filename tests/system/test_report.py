@@ -367,6 +367,20 @@ def test_the_page_has_no_accessibility_violations(opened, theme, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_words_without_end_do_not_widen_the_page(open_page, tmp_path):
+    word = "x" * 500
+    chunks = [chunk | {"message": word} for chunk in CHUNKS]
+    card = job_card(word, chunks=chunks)
+    card.row.update(task=word, subtask=None, decode_note=word)
+    (tmp_path / "run.html").write_text(render_run(report(jobs=[card])))
+
+    page = open_page(tmp_path / "run.html", width=390)
+    for shown in page.locator(".card").all():
+        shown.evaluate("card => card.open = true")
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_the_theme_is_that_of_the_system(opened):
     background = "getComputedStyle(document.body).backgroundColor"
 

@@ -353,6 +353,15 @@ def test_output_to_a_full_disk_ends_a_command_with_a_sentence(arguments):
     assert completed.stderr == "disk_full: The disk of /dev is full; free space, then run the same command again.\n"
 
 
+def test_characters_that_the_locale_lacks_are_escaped(environment):
+    latin = environment | {"PYTHONIOENCODING": "latin-1", "REELABEL_MODEL_NAME": "モデル"}
+
+    completed = reelabel_process(latin, "config")
+
+    assert completed.returncode == 0
+    assert r"\u30e2\u30c7\u30eb" in completed.stdout
+
+
 def test_help_and_version_are_printed(environment):
     assert reelabel(environment).returncode == 0
     assert "Example: reelabel demo" in reelabel(environment, "--help").stdout

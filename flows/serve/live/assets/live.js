@@ -216,8 +216,8 @@ function onEvent(event, speech) {
       break;
     case "session.created":
       if (event.is_resumed) forgetFrames(); // those that never arrived are never acknowledged
-      byId("send").disabled = false;
-      showState(`Live: ${event.model}`, "live");
+      byId("send").disabled = !isWanted;
+      if (isWanted) showState(`Live: ${event.model}`, "live");
       byId("about").textContent = `Session ${event.session_id}`;
       break;
     case "frame.ack":
@@ -240,7 +240,7 @@ function onEvent(event, speech) {
       break;
     case "session.notice":
       if (event.code === "standing_ended") endStanding(event);
-      else showState(event.message, event.code === "engine_lost" ? "fault" : "live");
+      else if (isWanted) showState(event.message, event.code === "engine_lost" ? "fault" : "live");
       break;
     case "error":
       showError(event);
