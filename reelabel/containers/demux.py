@@ -146,17 +146,18 @@ def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Pac
     FFmpeg takes the clock of an MPEG-TS or MPEG-PS that falls below its start for one that has wrapped around. If it
     then leaps ahead by more than half its range, it has been set back.
     """
-    latest: int | None = None
+    wraps, latest = container.format.name in WRAPPING, None
     # At the end, PyAV raises IndexError if streams have appeared during demuxing.
     with suppress(IndexError):
         for packet in container.demux(stream):
-            if packet.size:
-                if container.format.name in WRAPPING and packet.pts is not None:
-                    if latest is not None and packet.pts - latest > CLOCK_TICKS // 2:
-                        packet.pts -= CLOCK_TICKS
-                        packet.dts = None if packet.dts is None else packet.dts - CLOCK_TICKS
-                    latest = packet.pts
-                yield packet
+            if not packet.size:
+                continue
+            if wraps and packet.pts is not None:
+                if latest is not None and packet.pts - latest > CLOCK_TICKS // 2:
+                    packet.pts -= CLOCK_TICKS
+                    packet.dts = None if packet.dts is None else packet.dts - CLOCK_TICKS
+                latest = packet.pts
+            yield packet
 
 
 def _packets_and_flush(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:

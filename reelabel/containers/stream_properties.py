@@ -39,11 +39,8 @@ _MIN_PIXELS = 65_536
 # Logged by `av_image_check_size2` in FFmpeg's libavutil/imgutils.c, and by dav1d. Only the message distinguishes
 # this error from others.
 _SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
-
-
 # Formats whose clock starts over after 26.5 hours (ISO/IEC 13818-1, 2.4.3.7), and its range.
 WRAPPING, CLOCK_TICKS, _CLOCK_HZ = frozenset({"mpegts", "mpeg"}), 2**33, 90_000
-
 _HDR_TRANSFERS: dict[int, Hdr] = {ColorTrc.SMPTE2084: "PQ", ColorTrc.ARIB_STD_B67: "HLG"}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Incremented by every code change that gives a video other frames, pixels or times, so that frame files, and all
 # files derived from them, are made again.
-_FRAMES_VERSION = "6"
+_FRAMES_VERSION = "7"
 
 
 def decoder_versions() -> dict[str, str]:
