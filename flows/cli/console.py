@@ -161,6 +161,20 @@ def require_parent_folder(target: str) -> None:
         raise ConfigurationError(f"Cannot write {target}: it is a folder; name a file.")
 
 
+def write_output(target: str | Path, content: str | bytes) -> None:
+    """Write a file that the user has named, at once, so that an earlier one stays whole if this fails.
+
+    What is no regular file, such as /dev/stdout, is written to as it is.
+    """
+    from reelabel.sources.local import FileStore  # noqa: PLC0415 - `--help` needs no stores
+
+    path, data = Path(target).absolute(), content.encode() if isinstance(content, str) else content
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_bytes(data)
+    else:
+        FileStore().replace(path.as_uri(), data)
+
+
 def require_sheet(target: str) -> None:
     """Refuse a contact sheet that cannot be written, before any work."""
     from PIL import Image  # noqa: PLC0415 - slow to import, for two commands

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import BaseModel, ConfigDict
 
-from flows.cli.console import print_line, require_parent_folder
+from flows.cli.console import print_line, require_parent_folder, write_output
 from flows.cli.context import running_store
 from flows.cli.options import example, with_options
 from flows.cli.survey import survey
@@ -191,7 +191,7 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     print_line(f"Wrote {pluralize(len(frame), 'job')} to {target}.")
     if rejects is None or rejects.is_empty():
         return 0
-    rejected.write_bytes(rejected_csv(rejects))
+    write_output(rejected, rejected_csv(rejects))
     print_line(f"Rejected {pluralize(len(rejects), 'row')}: {rejected} has the reasons.")
     return 1
 

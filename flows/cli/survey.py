@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from flows.cli.console import (
     print_notice,
     require_format,
     require_parent_folder,
+    write_output,
 )
 from flows.cli.context import running_services
 from flows.cli.options import example, with_survey
@@ -58,15 +58,14 @@ def survey(
         resolved = make_spec(model_info, settings, overrides).sampling
         with progress() as note:
             found = take_survey(manifest, settings, resolved, survey_options, note=note)
-    if page:
-        from tasks.survey.page import render  # noqa: PLC0415 - templates take a moment to import
-
-        Path(page).write_text(render(found), encoding="utf-8")
     if form == "json":
         OUT.file.write(f"{found.to_json()}\n")
     else:
         print_survey(found)
     if page:
+        from tasks.survey.page import render  # noqa: PLC0415 - templates take a moment to import
+
+        write_output(page, render(found))
         print_notice(f"Wrote {page}.")
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from flows.cli.console import OUT, cell, make_table, print_json, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, make_table, print_json, print_line, require_parent_folder, write_output
 from flows.cli.context import find_run, open_database, ready_to_run
 from flows.cli.options import LabelledManifest, example, with_evaluate
 from flows.cli.runs.follow import show_progress
@@ -74,7 +73,7 @@ def evaluate(
     else:
         print_evaluation(evaluation)
         if json:
-            Path(json).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+            write_output(json, evaluation.to_json() + "\n")
     raise typer.Exit(1 if any(spec.failures for spec in evaluation.specs) else 0)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.console import OUT, print_line, require_parent_folder, write_output
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Run, example
 from reelabel.errors import ConfigurationError
@@ -48,7 +48,7 @@ def report(
             _of_run(engine, settings, run, job or ()) if session is None else _of_session(engine, settings, session)
         )
     target = Path(out or f"reelabel-{name}.html")
-    target.write_text(page, encoding="utf-8")
+    write_output(target, page)
     print_line(f"Wrote {target.absolute()}; open it in a browser.")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import ERRORS, print_line, require_parent_folder
+from flows.cli.console import ERRORS, print_line, require_parent_folder, write_output
 from flows.cli.context import running_store
 from flows.cli.options import example
 from reelabel.errors import ConfigurationError, NoIndexError
@@ -43,5 +43,5 @@ def replay(
             except NoIndexError as error:
                 raise ConfigurationError(f"{name} cannot be replayed: {error.message}") from None
     target = Path(out or f"reelabel-replay-{PurePosixPath(name).stem}.html")
-    target.write_text(page, encoding="utf-8")
+    write_output(target, page)
     print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -1,8 +1,12 @@
 """Small pieces of terminal output, and checks of options before any work."""
 
+import resource
+import subprocess
+import sys
+
 import pytest
 
-from flows.cli.console import cell, list_times, require_format, require_parent_folder, require_sheet
+from flows.cli.console import cell, list_times, require_format, require_parent_folder, require_sheet, write_output
 from flows.cli.rows.formats import check_format
 from reelabel.errors import ConfigurationError
 
@@ -58,3 +62,34 @@ def test_what_can_be_written_is_accepted(tmp_path):
     require_format("csv", "table", "csv")
     check_format("csv", raw=True)
     require_sheet(f"{tmp_path}/sheet.PNG")
+
+
+_WRITES = "import sys; from flows.cli.console import write_output; write_output(sys.argv[1], 'new' * 100_000)"
+
+
+def test_an_output_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path):
+    page = tmp_path / "page?.html"
+    page.write_text("old")
+
+    failed = subprocess.run(
+        [sys.executable, "-c", _WRITES, str(page)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+    )
+
+    assert "File too large" in failed.stderr
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_what_is_no_regular_file_is_written_to(tmp_path):
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    page.write_text("old")
+    link.symlink_to(page)
+
+    write_output(link, "new")
+    write_output("/dev/null", "new")
+
+    assert (link.is_symlink(), page.read_text()) == (True, "new")
