@@ -101,11 +101,10 @@ class VideoIndex:
         position: Position of each of `order` in the linear decode, -1 if unknown; shape (M,).
         keyframe_s: When each keyframe of the whole video is shown, never falling; shape (K,); None if unknown.
         keyframes: Number of keyframes of the whole video.
-        first_s: When the first frame is shown, or slightly earlier; None if unknown.
+        first_s: When the first frame is shown; None if unknown.
         last_s: When the last frame is shown; None if unknown.
         total_frames: Number of frames shown; None if unknown.
         is_whole: Whether the rows are of the whole video, not only of what lies around a segment.
-        is_start_known: Whether `first_s` is exact.
         is_order_proven: Whether PTS are known to ascend in the order in which a decoder outputs frames.
         doubt: Why frames must not be decoded by this index, which still serves to measure coverage and to find scenes.
         note: How times differ from timestamps, or why there are no rows; empty if neither applies.
@@ -128,7 +127,6 @@ class VideoIndex:
     last_s: float | None = None
     total_frames: int | None = None
     is_whole: bool = True
-    is_start_known: bool = True
     is_order_proven: bool = True
     doubt: str = ""
     note: str = ""

@@ -149,7 +149,7 @@ class Selection:
             samplers that target no instants.
         segment: The part of the video that was sampled; all counts are of the whole video.
         starts_s: Start of the segment on the clock of `time_s`; None for the whole video.
-        first_s: When the video's first frame is shown, or slightly earlier, on that clock; None if unknown.
+        first_s: When the video's first frame is shown, on that clock; None if unknown.
         keyframes_in_file: Number of keyframes in the video stream; with method `index`, as listed in the index.
         keyframe_ms: Presentation time of each keyframe in milliseconds; shape (K,), int64, ascending; None if unknown.
         first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.

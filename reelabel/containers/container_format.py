@@ -155,13 +155,19 @@ def index_of_keyframes(
     frames_before: Int64s | None = None,
     is_order_proven: bool = False,
 ) -> VideoIndex:
-    """Build an index of a container's keyframes, in decode order; raise FallbackRequired if they are shown in another.
+    """Build an index of a container's keyframes, in decode order.
 
     `columns` are the PTS of each keyframe, the offset of the bytes from which its packet is read, and their number.
-    `first` is the first packet of the stream. `first_pts` is None if the index does not determine it; `frames`, and
-    `frames_before` each keyframe in decode order, are numbers of presented frames. `is_order_proven` is whether frames
-    cannot be reordered, or timestamps are known to be in the order of output.
+    `first` is the first packet of the stream. `first_pts` is when the first frame is shown: None if only a decoder can
+    tell, as where the video begins within a GOP. `frames`, and `frames_before` each keyframe in decode order, are
+    numbers of presented frames. `is_order_proven` is whether frames cannot be reordered, or timestamps are known to be
+    in the order of output.
+
+    Raises:
+        FallbackRequired: `first_pts` is None, or keyframes are not shown in decode order.
     """
+    if first_pts is None:
+        raise FallbackRequired("frames precede the first keyframe in the index")
     pts, pos, size = columns
     codec = video.stream.codec_context
     if (np.diff(pts) <= 0).any():
@@ -170,7 +176,6 @@ def index_of_keyframes(
     if frames_before is None or not first.is_keyframe or not is_closed_gop_start(first, codec):
         frames_before = np.full(len(pts), UNKNOWN_POSITION)
     info, are_shown = header_info(video.container, video.stream), np.ones(len(pts), np.bool_)
-    earliest = first.pts if first_pts is None else first_pts
     times_s = pts_to_s(pts, info.time_base)
     return VideoIndex(
         info=info,
@@ -186,9 +191,8 @@ def index_of_keyframes(
         position=frames_before,
         keyframe_s=times_s,
         keyframes=len(pts),
-        first_s=None if earliest is None or not info.time_base else earliest * float(info.time_base),
+        first_s=first_pts * float(info.time_base) if info.time_base else None,
         total_frames=frames,
-        is_start_known=first_pts is not None,
         is_order_proven=is_order_proven or not codec.codec.reorder,
     )
 

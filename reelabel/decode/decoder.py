@@ -147,7 +147,7 @@ class LocalDecoder:
             except FallbackRequired as error:
                 error.linear_only = False  # a pass over all packets may find the keyframes
                 raise
-            decoder = KeyframeDecoder.of(video, segment)
+            decoder = KeyframeDecoder.of(video)
         if self.ranges:
             missing_bytes(self._file)  # what this reads belongs to the header
             self.known = self.ranges.extents

@@ -49,12 +49,10 @@ class KeyframeDecoder:
     keyframes: KeyframePackets
 
     @classmethod
-    def of(cls, video: OpenVideo, segment: Segment) -> KeyframeDecoder:
-        """List the keyframes; raise FallbackRequired if there is no index, or none that suffices for the segment."""
+    def of(cls, video: OpenVideo) -> KeyframeDecoder:
+        """List the keyframes; raise FallbackRequired if there is no index that suffices."""
         index, keyframes = video.read_keyframes()
         check_no_palette(keyframes.first)
-        if not index.is_start_known and not segment.is_whole:
-            raise FallbackRequired("frames precede the first keyframe in the index")
         if index.time_s is None:
             raise FallbackRequired(NO_TIME_BASE)
         return cls(video=video, index=index, keyframes=keyframes)

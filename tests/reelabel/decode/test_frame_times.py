@@ -1,5 +1,6 @@
 """Frame times are checked against the limit, whatever the header claims, and whoever reads them."""
 
+import io
 import struct
 from contextlib import suppress
 from dataclasses import replace
@@ -8,7 +9,9 @@ import av
 import numpy as np
 import pytest
 
+import reelabel
 from benchmarks.extraction.loaders import FileParts
+from benchmarks.media.recipe import Recipe, make_clip
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.errors import VideoError, VideoTooLargeError
 from reelabel.extract import extract_local, extract_ranges
@@ -138,3 +141,16 @@ def test_a_file_of_a_recording_is_as_long_as_its_frames_whenever_it_begins(make_
 
     assert found.selection.duration_s == pytest.approx(4, abs=0.1)
     assert (found.selection.time_s[0], found.method) == (late_s, "index")
+
+
+@pytest.mark.parametrize("muxer", ["mp4", "matroska"])
+@pytest.mark.parametrize("encoder", ["libx264", "libx265", "mpeg2video"])
+def test_a_video_that_begins_within_a_gop_counts_from_the_first_frame_that_is_shown(encoder, muxer):
+    clip = make_clip(Recipe(encoder=encoder, muxer=muxer, b_frames=2, skipped_packets=3))
+    with av.open(io.BytesIO(clip)) as container:
+        shown = [(frame.time, frame.key_frame) for frame in container.decode(video=0)]
+    expected = [time - shown[0][0] for time, is_keyframe in shown if is_keyframe]
+
+    keyframes = reelabel.extract_frames(clip, "keyframes", num_frames=len(expected))
+
+    assert keyframes.time_s == pytest.approx(expected, abs=2e-3)

@@ -114,7 +114,6 @@ WRONG_INDEX = {
     "last_s": "true",
     "total_frames": -1,
     "is_whole": 0,
-    "is_start_known": '"yes"',
     "is_order_proven": "[true]",
     "doubt": 7,
     "note": '["x"]',
