@@ -7,10 +7,9 @@ import av
 import numpy as np
 import pytest
 
-from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import cells_like
 from reelabel.coverage import CoverageThresholds, measure_coverage
-from reelabel.extract import extract_local, extract_ranges
+from reelabel.extract import extract_local
 from reelabel.frames.frame_file import read_frames
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
@@ -153,22 +152,15 @@ def cut_clip(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "num_frames", "auto"])
-def test_frames_before_the_first_keyframe_count(cut_clip, sampler):
-    got = extract_local(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+def test_frames_before_the_first_keyframe_count_also_in_a_frame_file(cut_clip, sampler):
+    sampling = Sampling(sampler=sampler, num_frames=3)
+
+    got = extract_local(cut_clip, sampling=sampling, limits=Limits())
 
     assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+    data = frame_file_of(got, source_uri="v", fingerprint="f", sampling=sampling)
+    assert read_frames(data).coverage(THRESHOLDS) == got.coverage(THRESHOLDS)
     assert sampler != "auto" or got.sampler != "keyframes"
-
-
-@pytest.mark.parametrize("cut_clip", ["cut.mp4", "cut.avi"], indirect=True)  # of the other, parts are most of it
-def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_file(cut_clip):
-    source, known = FileParts(cut_clip), ()
-    for _ in range(2):
-        got, known = extract_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
-        data = frame_file_of(got, source_uri="v", fingerprint="f", sampling=Sampling())
-
-        assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
-        assert read_frames(data).coverage(THRESHOLDS) == got.coverage(THRESHOLDS)
 
 
 @pytest.mark.parametrize(
