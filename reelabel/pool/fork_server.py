@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
+from io import FileIO
 from threading import Lock
 
 from reelabel.errors import NotStartedError
@@ -41,14 +42,14 @@ class ForkServer:
         self._unreaped: set[int] = set()
         self._is_ready = self._is_retired = False
         self._socket, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._errors = memory_file("stderr")
         self._socket.settimeout(_ANSWER_S)
         try:
             with child_end:
-                self._process = _start(child_end.fileno(), stderr=self._errors)
+                self._process = _start(child_end.fileno(), stderr=self._errors.fileno())
         except OSError:
             self._socket.close()
-            os.close(self._errors)
+            self._errors.close()
             raise
 
     def fork(self, connection: int, errors: int) -> ForkedProcess:
@@ -65,7 +66,7 @@ class ForkServer:
                 (pid,) = NUMBER.unpack(self._socket.recv(NUMBER.size))
             except (OSError, struct.error):
                 self._close()
-                raise NotStartedError(last_line(self._errors)) from None
+                raise NotStartedError(last_line(self._errors.fileno())) from None
             self._is_ready = True
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
@@ -106,7 +107,7 @@ class ForkServer:
     def _end_if_unused(self) -> None:
         if self._is_retired and not self._unreaped:
             self._close()
-            os.close(self._errors)
+            self._errors.close()
 
     def _close(self) -> None:
         self._socket.close()
@@ -134,6 +135,11 @@ class ForkedProcess:
             if self._code is None:
                 self._code = self._server.wait(self.pid)
         return self._code
+
+
+def memory_file(name: str) -> FileIO:
+    """Return an empty file in memory, which is closed with its last reference, as sockets are."""
+    return FileIO(os.memfd_create(name, os.MFD_CLOEXEC), "r+")
 
 
 def last_line(descriptor: int) -> str:
