@@ -6,6 +6,7 @@ video; those forked from it are ready at once, and share its memory. The kernel 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ _ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
 _FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _ANSWER_S = 120.0  # imports on a busy machine
 _MAX_STDERR = 2000
+_FIRST_FREE = 3  # after the standard streams
 
 
 class ForkServer:
@@ -151,12 +153,17 @@ def last_line(descriptor: int) -> str:
 
 
 def _start(connection: int, *, stderr: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - this very interpreter
-        [sys.executable, "-P", "-c", _BOOT, str(connection), CHILD_MODULE, *map(os.path.abspath, sys.path)],
-        env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        pass_fds=[connection],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,
-        start_new_session=True,  # so that it receives no Ctrl-C
-    )
+    # If this process has closed its standard streams, one of their numbers, which the other process replaces.
+    passed = fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+    try:
+        return subprocess.Popen(  # noqa: S603 - this very interpreter
+            [sys.executable, "-P", "-c", _BOOT, str(passed), CHILD_MODULE, *map(os.path.abspath, sys.path)],
+            env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            pass_fds=[passed],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,  # so that it receives no Ctrl-C
+        )
+    finally:
+        os.close(passed)

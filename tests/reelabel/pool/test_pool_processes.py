@@ -337,3 +337,18 @@ def test_a_pool_that_is_not_closed_leaves_no_descriptor_behind(make_clip):
     gc.collect()
 
     assert len(open_descriptors()) <= before
+
+
+_WITHOUT_STANDARD_STREAMS = """
+import os, sys
+os.closerange(0, 3)
+from reelabel.pool.decode_pool import DecodePool
+with DecodePool(processes=1) as pool:
+    os._exit(len(pool.open(sys.argv[1]).frames([0, 1])) + 40)
+"""
+
+
+def test_a_process_without_standard_streams_can_decode(make_clip):
+    command = [sys.executable, "-c", _WITHOUT_STANDARD_STREAMS, str(make_clip())]
+
+    assert subprocess.run(command, check=False, timeout=60).returncode == 42
