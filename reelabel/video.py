@@ -8,7 +8,19 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NoReturn,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+    runtime_checkable,
+)
 
 import av
 import numpy as np
@@ -30,7 +42,7 @@ from reelabel.result import FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions, Wanted
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.sources.opened import OpenedSource, VideoSource, open_source
+from reelabel.sources.opened import OpenedSource, VideoSource, open_source, require_kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,6 +73,7 @@ class Pieces(Protocol):
         """Release the decoder."""
 
 
+@runtime_checkable
 class Decoders(Protocol):
     """What decodes videos: this process, or a `DecodePool`."""
 
@@ -104,15 +117,17 @@ def open(  # noqa: A001 - how a video is read
         as_stored: Leave frames as they are stored: not turned, margins not cropped, HDR not tone-mapped.
 
     Raises:
-        TypeError: The source is of another type.
+        TypeError: The source or an option is of another type.
         InvalidOptionError: `threads` is less than 1.
         VideoError: The video is missing, empty or too large, or may not be read.
         StoreUnavailableError: Its store does not respond.
     """
     if operator.index(threads) < 1:
         raise InvalidOptionError.of("arguments", [OptionFault("threads", threads, "must be at least 1")])
+    decoders = _InProcess(threads) if pool is None else pool
+    require_kind(decoders, Decoders, "pool must be a reelabel.DecodePool")
     opened = open_source(source, store=store, limits=limits)
-    return Video(opened, pool or _InProcess(threads), limits=limits, as_stored=as_stored)
+    return Video(opened, decoders, limits=limits, as_stored=as_stored)
 
 
 def extract_frames(

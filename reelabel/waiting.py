@@ -28,6 +28,11 @@ def working_until(is_over: Callable[[], bool]) -> Iterator[None]:
         _is_over.reset(before)
 
 
+def look() -> Callable[[], bool]:
+    """Return what tells whether this thread's work is abandoned, for threads that do it for several others."""
+    return _is_over.get()
+
+
 def raise_if_abandoned() -> None:
     """Raise AbandonedError if nobody waits for the work any more."""
     if _is_over.get()():

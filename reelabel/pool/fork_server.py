@@ -6,6 +6,7 @@ video; those forked from it are ready at once, and share its memory. The kernel 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
+from io import FileIO
 from threading import Lock
 
 from reelabel.errors import NotStartedError
@@ -30,6 +32,7 @@ _ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
 _FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _ANSWER_S = 120.0  # imports on a busy machine
 _MAX_STDERR = 2000
+_FIRST_FREE = 3  # after the standard streams
 
 
 class ForkServer:
@@ -41,14 +44,14 @@ class ForkServer:
         self._unreaped: set[int] = set()
         self._is_ready = self._is_retired = False
         self._socket, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._errors = memory_file("stderr")
         self._socket.settimeout(_ANSWER_S)
         try:
             with child_end:
-                self._process = _start(child_end.fileno(), stderr=self._errors)
+                self._process = _start(child_end.fileno(), stderr=self._errors.fileno())
         except OSError:
             self._socket.close()
-            os.close(self._errors)
+            self._errors.close()
             raise
 
     def fork(self, connection: int, errors: int) -> ForkedProcess:
@@ -65,7 +68,7 @@ class ForkServer:
                 (pid,) = NUMBER.unpack(self._socket.recv(NUMBER.size))
             except (OSError, struct.error):
                 self._close()
-                raise NotStartedError(last_line(self._errors)) from None
+                raise NotStartedError(last_line(self._errors.fileno())) from None
             self._is_ready = True
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
@@ -106,7 +109,7 @@ class ForkServer:
     def _end_if_unused(self) -> None:
         if self._is_retired and not self._unreaped:
             self._close()
-            os.close(self._errors)
+            self._errors.close()
 
     def _close(self) -> None:
         self._socket.close()
@@ -136,6 +139,11 @@ class ForkedProcess:
         return self._code
 
 
+def memory_file(name: str) -> FileIO:
+    """Return an empty file in memory, which is closed with its last reference, as sockets are."""
+    return FileIO(os.memfd_create(name, os.MFD_CLOEXEC), "r+")
+
+
 def last_line(descriptor: int) -> str:
     """Return the last line of the standard error of a process that did not start."""
     size = os.fstat(descriptor).st_size
@@ -145,12 +153,17 @@ def last_line(descriptor: int) -> str:
 
 
 def _start(connection: int, *, stderr: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - this very interpreter
-        [sys.executable, "-P", "-c", _BOOT, str(connection), CHILD_MODULE, *map(os.path.abspath, sys.path)],
-        env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        pass_fds=[connection],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,
-        start_new_session=True,  # so that it receives no Ctrl-C
-    )
+    # If this process has closed its standard streams, one of their numbers, which the other process replaces.
+    passed = fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+    try:
+        return subprocess.Popen(  # noqa: S603 - this very interpreter
+            [sys.executable, "-P", "-c", _BOOT, str(passed), CHILD_MODULE, *map(os.path.abspath, sys.path)],
+            env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            pass_fds=[passed],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,  # so that it receives no Ctrl-C
+        )
+    finally:
+        os.close(passed)

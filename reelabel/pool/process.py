@@ -21,7 +21,7 @@ from reelabel.errors import (
     StoreUnavailableError,
     as_video_errors,
 )
-from reelabel.pool.fork_server import ForkServer, last_line
+from reelabel.pool.fork_server import ForkServer, last_line, memory_file
 from reelabel.pool.messages import OUT_OF_MEMORY, Failed, Reads, Ready, Started, Unavailable, failure
 from reelabel.pool.packing import unpack
 from reelabel.pool.wire import NOT_READ, READ, Channel
@@ -66,12 +66,12 @@ class DecodingProcess:
         self.missing: tuple[str, ...] = ()
         self.is_ready, self._is_done = False, True
         parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._errors = memory_file("stderr")
         self._channel = Channel(parent_end)
         self._channel.watch = _until(time.monotonic() + _START_S)
         try:
             with child_end:
-                self._process = server.fork(child_end.fileno(), self._errors)
+                self._process = server.fork(child_end.fileno(), self._errors.fileno())
         except (OSError, NotStartedError):
             self._close()
             raise
@@ -92,9 +92,9 @@ class DecodingProcess:
         try:
             answer = self._receive(Ready, Unavailable)
         except (ProcessDiedError, InvalidReplyError):
-            raise NotStartedError(last_line(self._errors)) from None
+            raise NotStartedError(last_line(self._errors.fileno())) from None
         finally:
-            self._close_errors()
+            self._errors.close()
         if isinstance(answer, Unavailable):
             raise ConfigurationError(f"Decoding processes cannot start: {answer.message}")
         assert isinstance(answer, Ready)
@@ -166,12 +166,7 @@ class DecodingProcess:
 
     def _close(self) -> None:
         self._channel.close()
-        self._close_errors()
-
-    def _close_errors(self) -> None:
-        if self._errors >= 0:
-            os.close(self._errors)
-            self._errors = -1
+        self._errors.close()
 
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
         batch = reader.start(wanted.spans)

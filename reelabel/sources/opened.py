@@ -31,6 +31,7 @@ from reelabel.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
+from reelabel.options import Limits
 from reelabel.sources.object_info import INLINE_SCHEME, escape_name, redact_uri, scheme_of, split_member
 from reelabel.sources.source import Source, faults_of_one_object
 from reelabel.sources.sparse_file import SMALL_BYTES, ByteRange, ByteSource, read_ranges
@@ -39,7 +40,6 @@ from reelabel.sources.video_file import VideoFile, open_video_file, video_in_mem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reelabel.options import Limits
     from reelabel.result import Frames
     from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
@@ -179,14 +179,25 @@ class OpenedSource:
         return VideoFile(copy.fileno(), size)
 
 
+def require_kind(given: object, kind: type, rule: str) -> None:
+    """Raise TypeError for an argument of another type, which would later look like a fault of the video."""
+    if not isinstance(given, kind):
+        raise TypeError(f"{rule}, not {type(given).__name__}.")
+
+
 def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limits) -> OpenedSource:
     """Open the source of a video, as `reelabel.open` does; only its size is read."""
+    require_kind(limits, Limits, "limits must be reelabel.Limits")
+    if store is not None:
+        from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
+
+        require_kind(store, ObjectStore, "store must be a reelabel.ObjectStore")
     if store and isinstance(source, os.PathLike):  # which may lie outside of the store's folders
         source = escape_name(os.path.abspath(source))  # noqa: PTH100 - resolves .. but not links
     if isinstance(source, str) and (store or not _is_file(source)):
         from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
 
-        objects = store or ObjectStore()
+        objects = ObjectStore() if store is None else store
         return open_object(objects, stat_video(objects, source), limits, min_bytes=RANGES_MIN_BYTES)
     if isinstance(source, str | os.PathLike):
         return _open_local(os.fspath(source), limits, open_video_file(Path(source)))
@@ -349,6 +360,8 @@ def stat_video(objects: ObjectStore, uri: str) -> ObjectInfo:
     Raises VideoError if it is missing, refused, unavailable, in a damaged archive, or too large to be measured where
     its server sends no length; LoginRefusedError if no video of its store can be read.
     """
+    if not uri:  # which would be the working folder
+        raise VideoMissingError("The path of the video is empty; name a file.")
     try:
         with objects.open(uri) as source:
             return source.info

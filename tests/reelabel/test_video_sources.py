@@ -212,6 +212,27 @@ def test_anything_but_a_video_is_refused_in_a_sentence(source, kind, message):
         _ = video[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limits": None}, "limits must be reelabel.Limits, not NoneType"),
+        ({"limits": {}}, "limits must be reelabel.Limits, not dict"),
+        ({"pool": 1}, "pool must be a reelabel.DecodePool, not int"),
+        ({"pool": 0}, "pool must be a reelabel.DecodePool, not int"),
+        ({"store": "s3://bucket"}, "store must be a reelabel.ObjectStore, not str"),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_type_is_no_fault_of_the_video(clip, options, message):
+    with pytest.raises(TypeError, match=message):
+        reelabel.extract_frames(clip, **options)
+
+
+def test_an_empty_path_is_not_the_working_folder():
+    with pytest.raises(reelabel.VideoError, match="path of the video is empty"):
+        reelabel.open("")
+
+
 @pytest.mark.parametrize("size_bytes", [len, None, 4.5], ids=["a method", "None", "a fraction"])
 def test_a_source_whose_size_is_no_number_is_an_error_of_the_caller(size_bytes):
     source = Remote(b"video")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from flows.serve.errors import RequestError, invalid
 from infra.settings.types import SettingsSection
@@ -32,6 +33,16 @@ class VideoRequest(SettingsSection):
     )
     start_s: float | None = Field(None, description="Start of the segment, in seconds.")
     end_s: float | None = Field(None, description="End of the segment, in seconds.")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_is_no_truth(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse true and false as 1 and 0."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        kinds = {kind, *get_args(kind)}
+        if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
+            raise PydanticCustomError("float_type", "must be a number")
+        return value
 
 
 def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = True) -> Job:

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reelabel.errors import VideoRefusedError
@@ -37,6 +37,7 @@ from reelabel.sources.download_cache import DownloadCache
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES, stat_video
+from reelabel.waiting import look, raise_if_abandoned, working_until
 
 if TYPE_CHECKING:
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
@@ -199,9 +200,13 @@ class PrepareVideo:
         Raises:
             ConfigurationError: The batch is not a dictionary of columns of equal length.
         """
-        worker = get_worker(self)
-        waits = [self._start(row, worker) for row in to_rows(batch)]
-        rows = [wait() for wait in waits]
+        worker, is_over = get_worker(self), Event()
+        try:
+            with working_until(is_over.is_set):
+                waits = [self._start(row, worker) for row in to_rows(batch)]
+                rows = [wait() for wait in waits]
+        finally:
+            is_over.set()  # after an interrupt, the next batch does not wait for the videos of this one
         return {
             **batch,
             VIDEO: object_column([row["video"] for row in rows]),
@@ -285,8 +290,13 @@ _workers_lock = Lock()
 
 @dataclass(slots=True)
 class _Shared:
-    frames: Future[Frames]
-    rows: int = 1
+    """A video in progress, and for each row about it, whether its batch was abandoned."""
+
+    rows: list[Callable[[], bool]]
+    frames: Future[Frames] = field(default_factory=Future)
+
+    def is_over(self) -> bool:
+        return all(is_over() for is_over in self.rows)
 
 
 class PrepareWorker:
@@ -323,10 +333,11 @@ class PrepareWorker:
         """
         key = video, segment
         with self._lock:
-            if shared := self._in_progress.get(key):
-                shared.rows += 1
+            if (shared := self._in_progress.get(key)) and not shared.is_over():
+                shared.rows.append(look())
                 return partial(self._take, key, shared)
-            shared = _Shared(self._threads.submit(self._prepare, video, segment))
+            shared = _Shared([look()])
+            shared.frames = self._threads.submit(self._prepare, video, segment, shared)
             self._in_progress[key] = shared
         shared.frames.add_done_callback(lambda _: self._forget(key, shared))
         return partial(self._take, key, shared)
@@ -334,7 +345,7 @@ class PrepareWorker:
     def _take(self, key: _Key, shared: _Shared) -> Frames:
         frames = shared.frames.result()
         self._forget(key, shared)  # no other row joins now
-        return frames if shared.rows == 1 else Frames.of(frames.unique.copy(), frames.selection)
+        return frames if len(shared.rows) == 1 else Frames.of(frames.unique.copy(), frames.selection)
 
     def _forget(self, key: _Key, shared: _Shared) -> None:
         with self._lock:
@@ -346,11 +357,13 @@ class PrepareWorker:
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, video: Video, segment: Segment) -> Frames:
-        if isinstance(video, bytes):
-            return self._pool.extract(video, sampling=self._sampling, limits=self._reader.limits, segment=segment)
-        info = stat_video(self._objects, video)
-        return self._reader.fetch(info, self._sampling, segment=segment).frames
+    def _prepare(self, video: Video, segment: Segment, shared: _Shared) -> Frames:
+        with working_until(shared.is_over):
+            raise_if_abandoned()
+            if isinstance(video, bytes):
+                return self._pool.extract(video, sampling=self._sampling, limits=self._reader.limits, segment=segment)
+            info = stat_video(self._objects, video)
+            return self._reader.fetch(info, self._sampling, segment=segment).frames
 
 
 def _renew_lock() -> None:

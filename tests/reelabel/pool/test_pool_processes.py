@@ -1,5 +1,6 @@
 """The processes of a pool: how they start, what they inherit, when they are replaced, and how they end."""
 
+import gc
 import math
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.pool.wire import Channel
 from tests.only_child import LOCKS, locks_of, only_child
+from tests.open_descriptors import open_descriptors
 from tests.reelabel.pool.videos import LONG, WANTED, pool, remote
 from tests.wait import until
 
@@ -323,3 +325,30 @@ def _use_and_close(pool, clip, connection):
     except RuntimeError as error:
         connection.send(str(error))
     pool.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_pool_that_is_not_closed_leaves_no_descriptor_behind(make_clip):
+    clip, before = make_clip(), len(open_descriptors())
+    unclosed = DecodePool(processes=1)
+    unclosed.extract(clip, **WANTED)
+    del unclosed
+
+    gc.collect()
+
+    assert len(open_descriptors()) <= before
+
+
+_WITHOUT_STANDARD_STREAMS = """
+import os, sys
+os.closerange(0, 3)
+from reelabel.pool.decode_pool import DecodePool
+with DecodePool(processes=1) as pool:
+    os._exit(len(pool.open(sys.argv[1]).frames([0, 1])) + 40)
+"""
+
+
+def test_a_process_without_standard_streams_can_decode(make_clip):
+    command = [sys.executable, "-c", _WITHOUT_STANDARD_STREAMS, str(make_clip())]
+
+    assert subprocess.run(command, check=False, timeout=60).returncode == 42

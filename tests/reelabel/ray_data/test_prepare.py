@@ -4,6 +4,9 @@ import errno
 import json
 import multiprocessing
 import pickle
+import signal
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -260,3 +263,19 @@ def test_a_cell_may_hold_the_bytes_of_a_video(preparing, make_clip):
     assert [meta["source"] for [meta] in got["video_meta"]] == [str(path), "", "", str(path), "", "", ""]
     assert [meta["error_type"] for [meta] in got["video_meta"][5:]] == ["video_unreadable", "video_refused"]
     assert got["video_meta"][6][0]["error"].startswith("video_uri is of type int; give a path, a URI, or the bytes")
+
+
+def test_an_interrupted_batch_leaves_its_videos_and_the_next_one_does_not_wait_for_them(preparing, make_clip, server):
+    clip = make_clip()
+    slow = [server.add(f"/{number}", body=clip.read_bytes(), pause_s=1) for number in range(20)]
+    prepare = preparing(max_concurrency=1)
+    prepare({"video_uri": [str(clip)]})
+
+    threading.Timer(0.5, signal.pthread_kill, [threading.get_ident(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        prepare({"video_uri": slow})
+    before = time.monotonic()
+    [[meta]] = prepare({"video_uri": [str(clip)]})["video_meta"]
+
+    assert not meta["failed"]
+    assert time.monotonic() - before < 10

@@ -191,6 +191,7 @@ def test_parts_of_a_stream_that_come_at_once_follow_each_other(client, folder):
         ({"prompt": "What?"}, "invalid_request", "prompt: unknown field"),
         ({"chunk_s": 0}, "invalid_request", "chunk_s: must be at least 1"),
         ({"num_frames": 513}, "invalid_request", "num_frames: must be at most 512"),
+        ({"num_frames": True}, "invalid_request", "num_frames: must be a number"),
         ({"tags": "places.txt"}, "invalid_request", "tags: must be true or false"),
         ({"start_s": 2, "end_s": 1}, "invalid_request", "end_s is not after start_s"),
         ({"start_s": 100}, "sampling_refused", "ends at 9 s"),

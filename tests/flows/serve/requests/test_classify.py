@@ -225,6 +225,7 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
         pytest.param({"sampler": "unifrom"}, "invalid_request", "uniform", id="misspelled sampler"),
         pytest.param({"sampler": "relevant"}, "invalid_request", "works only in runs", id="sampler of runs"),
         pytest.param({"num_frames": 0}, "invalid_request", "num_frames", id="no frames"),
+        pytest.param({"num_frames": True}, "invalid_request", "num_frames: must be a number", id="a truth"),
         pytest.param({"sampler": "uniform", "min_frames": 9}, "invalid_request", "min_frames", id="conflict"),
         pytest.param({"chunk_rule": "mean"}, "invalid_request", "also set chunk_s", id="rule without chunks"),
         pytest.param({"chunk_s": 2, "chunk_rule": "any:x"}, "invalid_request", "none of the choices", id="rule"),
