@@ -102,14 +102,16 @@ def test_times_count_from_the_first_frame_that_an_edit_list_leaves(
 
 
 @pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv"])
-def test_frames_of_a_clip_without_its_first_keyframe_are_not_counted(make_clip, decode_linearly, tmp_path, name):
+def test_frames_of_a_clip_without_its_first_keyframe_are_those_that_are_shown(
+    make_clip, decode_linearly, tmp_path, name
+):
     remux(make_clip(b_frames=2), tmp_path / name, skip=3)
 
     got = extract(tmp_path / name, as_stored=True)
 
-    assert (got.method, got.selection.total_frames) == ("index", None)
-    assert (got.selection.frame_index == -1).all()
     linear = decode_linearly(tmp_path / name)
+    assert (got.method, got.selection.total_frames) == ("linear", len(linear))
+    assert got.selection.frame_index[0] == 0
     assert_is_linear(got, linear)
     part = extract(tmp_path / name, segment=Segment(0.5, None))
     assert part.selection.starts_s == pytest.approx(0.5 + float(linear[0][0] * time_base(tmp_path / name)))
